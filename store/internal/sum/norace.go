@@ -1,0 +1,6 @@
+//go:build !race
+
+package sum
+
+func noteRead([]byte)  {}
+func noteWrite([]byte) {}
