@@ -221,7 +221,7 @@ func (a *Allocator) Free(e Extent) {
 func (a *Allocator) Claim(e Extent) error {
 	g, n, ok := a.granules(e)
 	if !ok {
-		return errors.Errorf("claim extent [%d, +%d): not an extent of slabs of %d bytes", e.Off, e.Len, int64(a.slabGranules)*Granule)
+		return errors.Errorf("claim extent [%d, +%d): no extent of a slab", e.Off, e.Len)
 	}
 	k, start := g>>a.slabShift, uint32(g)&(a.slabGranules-1)
 	a.mu.Lock()
