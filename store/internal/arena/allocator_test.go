@@ -2,7 +2,6 @@ package arena
 
 import (
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -391,33 +390,55 @@ func filled(capacity int64, size func(i int) int64) (*Allocator, []Extent) {
 	return a, live
 }
 
-// BenchmarkAllocFree frees a random extent of a full arena and allocates as much again; one operation is both.
+// BenchmarkAllocFree frees random extents of a full arena and allocates others; one operation is both. Its access to the
+// list of extents, at random, is in the figure.
 func BenchmarkAllocFree(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		name     string
 		capacity int64
+		holes    int // per cent of the extents freed before
 		size     func(int) int64
 	}{
-		"64B":    {64 << 20, func(int) int64 { return 64 }},
-		"4K":     {4 << 30, func(int) int64 { return 4 << 10 }},
-		"4K..4M": {64 << 30, func(int) int64 { return 4<<10 + rng.Int64N(4<<20-4<<10) }},
+		{"64B", 64 << 20, 25, func(int) int64 { return 64 }},
+		{"4K", 4 << 30, 25, func(int) int64 { return 4 << 10 }},
+		{"4K..4M", 64 << 30, 0, func(int) int64 { return 4<<10 + rng.Int64N(4<<20-4<<10) }},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(c.name, func(b *testing.B) {
 			a, live := filled(c.capacity, c.size)
-			order := rng.Perm(len(live))
-			buf := make([]Extent, 0, MaxExtents)
+			rng.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
+			for range len(live) * c.holes / 100 {
+				a.Free(live[len(live)-1])
+				live = live[:len(live)-1]
+			}
 			b.ReportAllocs()
-			for i := 0; b.Loop(); i = (i + 1) % len(live) {
-				e := &live[order[i]]
-				n := e.Len
-				a.Free(*e)
-				got, ok := a.Alloc(n, buf[:0])
-				if !ok || len(got) != 1 {
-					b.Fatal(fmt.Sprint("no space for what was just freed: ", n))
+			for i := 0; b.Loop(); i++ {
+				k := rng.IntN(len(live))
+				a.Free(live[k])
+				live[k] = live[len(live)-1]
+				var ok bool
+				if live, ok = a.Alloc(c.size(i), live[:len(live)-1]); !ok {
+					a.Free(live[len(live)-1]) // sizes differ: make room for the next
+					live = live[:len(live)-1]
 				}
-				*e = got[0]
 			}
 			b.ReportMetric(float64(a.Stats().FreeBlocks), "holes")
 		})
+	}
+}
+
+// BenchmarkClaim claims extents of 4 KiB in random order, as recovery does.
+func BenchmarkClaim(b *testing.B) {
+	const capacity = 1 << 30
+	order := rand.New(rand.NewPCG(1, 1)).Perm(capacity / 4096)
+	var a *Allocator
+	for i := 0; b.Loop(); i++ {
+		if i%len(order) == 0 {
+			a = NewAllocator(SlabBytes(capacity))
+			a.AddRange(0, capacity)
+		}
+		if err := a.Claim(Extent{int64(order[i%len(order)]) * 4096, 4096}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -141,13 +141,13 @@ func (f *FileSet) Attach(id uint64, size int64) (*File, error) {
 
 // File is the file of one object, mapped from its creation to Close or Remove. A named one holds no descriptor.
 type File struct {
-	id     uint64
-	path   string
-	size   int64
-	sealed bool
-	file   identity
+	id   uint64
+	path string
+	size int64
+	file identity
 
 	mu     sync.Mutex
+	sealed bool
 	fd     int // of a memfd; a named file's is closed once it is mapped
 	mem    []byte
 	closed bool
@@ -169,9 +169,6 @@ func (f *File) fill(limits MemLimits) (err error) {
 	if f.file, err = identify(f.fd); err != nil {
 		return err
 	}
-	if err := limits.CheckFile(f.fd, f.size); err != nil {
-		return err
-	}
 	if err := unix.Ftruncate(f.fd, f.size); err != nil {
 		return errors.Wrap(err, "set size")
 	}
@@ -180,11 +177,12 @@ func (f *File) fill(limits MemLimits) (err error) {
 	}
 	// No huge page at the end: it would take memory behind the file's size.
 	adviseHuge(f.mem[:f.size/StepBytes*StepBytes])
+	huge := limits.sharedHugePages()
 	for done := int64(0); done < f.size; done += checkBytes {
 		if err := limits.CheckFile(f.fd, f.size-done); err != nil {
 			return err
 		}
-		if err := populate(f.fd, f.mem[done:min(done+checkBytes, f.size)], done); err != nil {
+		if err := populate(f.fd, f.mem[done:min(done+checkBytes, f.size)], done, huge); err != nil {
 			return err
 		}
 	}
@@ -243,6 +241,7 @@ func (f *File) Seal() error {
 			return errors.Wrapf(err, "seal file %d", f.id)
 		}
 	}
+	f.sealed = true
 	if f.path != "" {
 		return errors.Wrapf(os.Chmod(f.path, 0o444), "seal file %d", f.id)
 	}
@@ -252,6 +251,14 @@ func (f *File) Seal() error {
 	const seals = unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	_, err := unix.FcntlInt(uintptr(f.fd), unix.F_ADD_SEALS, seals)
 	return errors.Wrapf(err, "seal file %d", f.id)
+}
+
+// Sealed reports whether the file was sealed, here or by the process that made it. One that an earlier process left unsealed
+// was never finished.
+func (f *File) Sealed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sealed
 }
 
 // Stamp is what shows that a file is still the one that was handed out: who writes it by write(2) or truncates it

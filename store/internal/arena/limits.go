@@ -159,6 +159,12 @@ func (l MemLimits) groups() (gs []group) {
 	return gs
 }
 
+// sharedHugePages reports whether the kernel may give huge pages to shared memory that asks for them.
+func (l MemLimits) sharedHugePages() bool {
+	mode := string(l.read("sys/kernel/mm/transparent_hugepage/shmem_enabled"))
+	return mode != "" && !strings.Contains(mode, "[never]") && !strings.Contains(mode, "[deny]")
+}
+
 // below returns path as seen from the mounted subtree root, "/" if it lies outside.
 func below(path, root string) string {
 	rel, err := filepath.Rel(root, path)

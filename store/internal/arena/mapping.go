@@ -67,25 +67,35 @@ func adviseHuge(mem []byte) {
 	}
 }
 
-// populate takes the pages of mem from the kernel, mem being the mapping of fd at off. No fallocate comes before:
-// it would take small pages where a fault in the advised mapping gets huge ones, and costs as much in total. A file
-// system that is full shows as EFAULT. Steps are small because the kernel holds the lock of the whole address space
-// during each.
-func populate(fd int, mem []byte, off int64) error {
+// populate takes the pages of mem from the kernel, mem being the mapping of fd at off. Where huge pages are to be had,
+// they come by a fault in the advised mapping only: fallocate would take small ones. Where not, fallocate before the fault
+// is a little cheaper. A file system that is full is ENOSPC from one and EFAULT from the other. Steps are small because
+// the kernel holds the lock of the whole address space during a fault, and starts a fallocate over at every signal.
+func populate(fd int, mem []byte, off int64, huge bool) error {
 	for done := 0; done < len(mem); done += StepBytes {
 		step := mem[done:min(done+StepBytes, len(mem))]
-		err := retry(func() error { return unix.Madvise(step, unix.MADV_POPULATE_WRITE) })
-		if errors.Is(err, unix.EINVAL) { // before Linux 5.14: the space is taken here, each page mapped when first used
-			err = retry(func() error { return unix.Fallocate(fd, 0, off+int64(done), int64(len(step))) })
-		}
-		if errors.Is(err, unix.EFAULT) {
-			err = errors.Wrap(unix.ENOSPC, "the file system is full")
-		}
-		if err != nil {
+		if err := populateStep(fd, step, off+int64(done), huge); err != nil {
 			return errors.Wrapf(err, "populate %d bytes at %d", len(step), off+int64(done))
 		}
 	}
 	return nil
+}
+
+func populateStep(fd int, step []byte, off int64, huge bool) error {
+	allocate := func() error { return unix.Fallocate(fd, 0, off, int64(len(step))) }
+	if !huge {
+		if err := retry(allocate); err != nil {
+			return err
+		}
+	}
+	err := retry(func() error { return unix.Madvise(step, unix.MADV_POPULATE_WRITE) })
+	switch {
+	case errors.Is(err, unix.EINVAL): // before Linux 5.14: the space is taken here, each page mapped when first used
+		return retry(allocate)
+	case errors.Is(err, unix.EFAULT):
+		return errors.Wrap(unix.ENOSPC, "the file system is full")
+	}
+	return err
 }
 
 // punch gives the pages of [off, off+n) back to the kernel.

@@ -112,7 +112,7 @@ func (s *Segment) format(temporary string) error {
 	if err := s.mapAll(); err != nil {
 		return err
 	}
-	if err := populate(s.fd, s.mem[:s.layout.used], 0); err != nil {
+	if err := populate(s.fd, s.mem[:s.layout.used], 0, false); err != nil {
 		return err
 	}
 	copy(s.mem, s.header.encode())
@@ -226,7 +226,7 @@ func (s *Segment) SlabBytes() int64 { return s.header.slabBytes }
 
 // Reserve takes the memory behind [off, off+n) of a region, all or nothing. Both are multiples of StepBytes and nothing
 // of the range is reserved yet. The error wraps ErrLimit if the machine has not got it. It costs about 0.4 s/GiB
-// with small pages.
+// with small pages, and other callers may reserve other ranges meanwhile.
 func (s *Segment) Reserve(r Region, off, n int64) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -254,7 +254,8 @@ func (s *Segment) reservePart(r Region, off, n, wanted int64) error {
 	if err := s.limits.CheckFile(s.fd, wanted); err != nil {
 		return err
 	}
-	if err := populate(s.fd, s.region(r)[off:off+n], s.layout.region[r].off+off); err != nil {
+	mem, start := s.region(r)[off:off+n], s.layout.region[r].off+off
+	if err := populate(s.fd, mem, start, s.limits.sharedHugePages()); err != nil {
 		return err
 	}
 	for at := off; at < off+n; at += StepBytes {
