@@ -1,0 +1,318 @@
+package arena
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pkg/errors"
+	"golang.org/x/sys/unix"
+)
+
+const fileSuffix = ".obj"
+
+// FileSet makes files that hold one object each: in a directory on tmpfs, where a loader can open and link them, or as
+// memfds, which die with the process. Its methods may be called from several goroutines.
+type FileSet struct {
+	dir    string
+	limits MemLimits
+	last   atomic.Uint64 // the highest id given or found
+}
+
+// OpenFileSet opens the set of files in dir, which is made if it does not exist; "" is a set of memfds.
+func OpenFileSet(dir string, limits MemLimits) (*FileSet, error) {
+	f := &FileSet{dir: dir, limits: limits}
+	if dir == "" {
+		return f, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, errors.Wrap(err, "open file set")
+	}
+	ids, err := f.List()
+	if err != nil {
+		return nil, errors.Wrap(err, "open file set")
+	}
+	if len(ids) > 0 {
+		f.last.Store(ids[len(ids)-1])
+	}
+	return f, nil
+}
+
+// Skip keeps ids up to last from being given, for ids that a catalogue still names though their files are gone.
+func (f *FileSet) Skip(last uint64) {
+	for {
+		old := f.last.Load()
+		if old >= last || f.last.CompareAndSwap(old, last) {
+			return
+		}
+	}
+}
+
+// List returns the ids of the files in the directory, ascending. A set of memfds has none.
+func (f *FileSet) List() ([]uint64, error) {
+	if f.dir == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return nil, errors.Wrap(err, "list files")
+	}
+	var ids []uint64
+	for _, e := range entries {
+		id, err := strconv.ParseUint(strings.TrimSuffix(e.Name(), fileSuffix), 16, 64)
+		if err == nil && id > 0 && e.Name() == fileName(id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// Remove deletes the file of an id that nobody has open as a File, such as an orphan found by List.
+func (f *FileSet) Remove(id uint64) error {
+	if f.dir == "" {
+		return errors.Wrapf(fs.ErrNotExist, "remove file %d of a set of memfds", id)
+	}
+	return errors.Wrapf(os.Remove(f.path(id)), "remove file %d", id)
+}
+
+func fileName(id uint64) string { return fmt.Sprintf("%016x%s", id, fileSuffix) }
+
+// path returns the name of a file, "" for a memfd.
+func (f *FileSet) path(id uint64) string {
+	if f.dir == "" {
+		return ""
+	}
+	return filepath.Join(f.dir, fileName(id))
+}
+
+// Create makes a file of size bytes, all zero, with all of its memory taken. Its id is above 0 and has not been given
+// in the life of this set. The error wraps ErrLimit if the machine has not got the memory. Only this user can open the file
+// until it is sealed.
+func (f *FileSet) Create(size int64) (*File, error) {
+	if size < 0 || size > maxSegmentBytes {
+		return nil, errors.Errorf("create file of %d bytes", size)
+	}
+	id := f.last.Add(1)
+	fd, err := createFile(f.path(id), "mooncake-object")
+	if err != nil {
+		return nil, errors.Wrapf(err, "create file %d", id)
+	}
+	file := &File{id: id, path: f.path(id), fd: fd, size: size}
+	if err := file.fill(f.limits); err != nil {
+		_ = file.Remove()
+		return nil, errors.Wrapf(err, "create file %d of %d bytes", id, size)
+	}
+	return file, nil
+}
+
+// Attach opens a file that an earlier process made. One that was sealed is mapped read-only. The error wraps
+// fs.ErrNotExist, or ErrCorrupt if the file has not got that size.
+func (f *FileSet) Attach(id uint64, size int64) (*File, error) {
+	if f.dir == "" {
+		return nil, errors.Wrapf(fs.ErrNotExist, "attach file %d of a set of memfds", id)
+	}
+	f.Skip(id)
+	fd, st, err := openRegular(f.path(id), unix.O_RDWR)
+	if errors.Is(err, unix.EACCES) {
+		fd, st, err = openRegular(f.path(id), unix.O_RDONLY)
+	}
+	if err != nil {
+		return nil, errors.Wrapf(err, "attach file %d", id)
+	}
+	file := &File{id: id, path: f.path(id), fd: fd, size: size, sealed: st.Mode&0o222 == 0}
+	if st.Size != size {
+		err = errors.Wrapf(ErrCorrupt, "%d bytes, want %d", st.Size, size)
+	} else {
+		err = file.open()
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, errors.Wrapf(err, "attach file %d", id)
+	}
+	return file, nil
+}
+
+// File is the file of one object, mapped from its creation to Close or Remove. A named one holds no descriptor.
+type File struct {
+	id   uint64
+	path string
+	size int64
+	file identity
+
+	mu     sync.Mutex
+	sealed bool
+	fd     int // of a memfd; a named file's is closed once it is mapped
+	mem    []byte
+	closed bool
+}
+
+// open maps a file that has its size and its memory.
+func (f *File) open() (err error) {
+	if f.file, err = identify(f.fd); err != nil {
+		return err
+	}
+	if err := f.mapAll(); err != nil {
+		return err
+	}
+	return f.dropDescriptor()
+}
+
+// fill gives a new file its size and its memory.
+func (f *File) fill(limits MemLimits) (err error) {
+	if f.file, err = identify(f.fd); err != nil {
+		return err
+	}
+	if err := unix.Ftruncate(f.fd, f.size); err != nil {
+		return errors.Wrap(err, "set size")
+	}
+	if err := f.mapAll(); err != nil {
+		return err
+	}
+	// No huge page at the end: it would take memory behind the file's size.
+	adviseHuge(f.mem[:f.size/StepBytes*StepBytes])
+	huge := limits.sharedHugePages()
+	for done := int64(0); done < f.size; done += checkBytes {
+		if err := limits.CheckFile(f.fd, f.size-done); err != nil {
+			return err
+		}
+		if err := populate(f.fd, f.mem[done:min(done+checkBytes, f.size)], done, huge); err != nil {
+			return err
+		}
+	}
+	return f.dropDescriptor()
+}
+
+func (f *File) mapAll() (err error) {
+	prot := unix.PROT_READ | unix.PROT_WRITE
+	if f.sealed {
+		prot = unix.PROT_READ
+	}
+	if f.size > 0 {
+		f.mem, err = mapFile(f.fd, f.size, prot)
+	}
+	return err
+}
+
+// dropDescriptor closes the descriptor of a named file: its mapping needs none, and there may be very many files.
+func (f *File) dropDescriptor() error {
+	if f.path == "" {
+		return nil
+	}
+	fd := f.fd
+	f.fd = -1
+	return errors.Wrap(unix.Close(fd), "close descriptor")
+}
+
+// ID returns the id that names the file in its set.
+func (f *File) ID() uint64 { return f.id }
+
+// Bytes returns the whole file. It may be written until Seal; a write after is a fault that kills the process. Valid
+// until Close or Remove.
+func (f *File) Bytes() []byte { return f.mem }
+
+// Path returns the name of the file, "" for a memfd.
+func (f *File) Path() string { return f.path }
+
+// ProcPath returns a name by which this process can open the file: Path, or that of a memfd below /proc/self/fd.
+func (f *File) ProcPath() string {
+	if f.path != "" {
+		return f.path
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", f.fd)
+}
+
+// Seal ends the writing: the mapping becomes read-only and the mode of the file 0444. A memfd can't be changed by anyone
+// after; root can still write a named file.
+func (f *File) Seal() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return os.ErrClosed
+	}
+	if f.size > 0 {
+		if err := unix.Mprotect(f.mem, unix.PROT_READ); err != nil {
+			return errors.Wrapf(err, "seal file %d", f.id)
+		}
+	}
+	f.sealed = true
+	if f.path != "" {
+		return errors.Wrapf(os.Chmod(f.path, 0o444), "seal file %d", f.id)
+	}
+	if err := unix.Fchmod(f.fd, 0o444); err != nil {
+		return errors.Wrapf(err, "seal file %d", f.id)
+	}
+	const seals = unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	_, err := unix.FcntlInt(uintptr(f.fd), unix.F_ADD_SEALS, seals)
+	return errors.Wrapf(err, "seal file %d", f.id)
+}
+
+// Sealed reports whether the file was sealed, here or by the process that made it. One that an earlier process left unsealed
+// was never finished.
+func (f *File) Sealed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sealed
+}
+
+// Stamp is what shows that a file is still the one that was handed out: who writes it by write(2) or truncates it
+// changes Mtime, who replaces it Ino. Writing through a mapping on tmpfs leaves no trace here.
+type Stamp struct {
+	Size, MtimeNs int64
+	Ino           uint64
+}
+
+// Stamp returns the stamp of what the file's name stands for now. The error wraps fs.ErrNotExist if it is gone.
+func (f *File) Stamp() (Stamp, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return Stamp{}, os.ErrClosed
+	}
+	var st unix.Stat_t
+	var err error
+	if f.path != "" {
+		err = unix.Lstat(f.path, &st)
+	} else {
+		err = unix.Fstat(f.fd, &st)
+	}
+	return Stamp{st.Size, st.Mtim.Nano(), st.Ino}, errors.Wrapf(err, "stamp of file %d", f.id)
+}
+
+// Close unmaps the file. A named one stays; a memfd is gone unless someone else holds it.
+func (f *File) Close() error { return f.close(false) }
+
+// Remove deletes the file and unmaps it. Who has it open or linked keeps its bytes.
+func (f *File) Remove() error { return f.close(true) }
+
+func (f *File) close(remove bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return os.ErrClosed
+	}
+	f.closed = true
+	var errs [3]error
+	if remove && f.path != "" {
+		errs[0] = f.file.remove(f.path)
+	}
+	if f.mem != nil {
+		errs[1] = unmapFile(f.mem)
+		f.mem = nil
+	}
+	if f.fd >= 0 {
+		errs[2] = unix.Close(f.fd)
+	}
+	for _, err := range errs {
+		if err != nil {
+			return errors.Wrapf(err, "close file %d", f.id)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package arena
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/pkg/errors"
+)
+
+// The header of a segment file, little endian, headerBytes long:
+//
+//	0     8   magic
+//	8     4   format
+//	12    4   length of the boot id
+//	16    16  store id
+//	32    64  boot id, padded with zeros
+//	96    8   bytes of a slab
+//	104   8   bytes of the meta region
+//	112   8   bytes of the data region
+//	120       zeros
+//	4088  8   XXH64 of all before
+//
+// Magic, format and hash are where they are in every format to come. Behind the header follow two bitmaps of 64-bit
+// words, meta and data, with a bit for each step of the region that is reserved. The regions start at multiples of
+// StepBytes.
+const (
+	headerBytes  = 4096
+	headerFormat = 1
+	headerMagic  = "MCARENA\x00"
+	maxBootID    = 64
+
+	// maxSegmentBytes bounds what one segment maps, well below the address space.
+	maxSegmentBytes = 1 << 45
+)
+
+type header struct {
+	storeID                         [16]byte
+	bootID                          string
+	slabBytes, metaBytes, dataBytes int64
+}
+
+// validate returns an error if no segment may have this header.
+func (h *header) validate() error {
+	switch {
+	case h.slabBytes < MinSlabBytes || h.slabBytes > MaxSlabBytes || bits.OnesCount64(uint64(h.slabBytes)) != 1:
+		return errors.Errorf("slab of %d bytes", h.slabBytes)
+	case h.metaBytes < 0 || h.metaBytes > maxSegmentBytes || h.metaBytes%StepBytes != 0:
+		return errors.Errorf("meta region of %d bytes", h.metaBytes)
+	case h.dataBytes <= 0 || h.dataBytes > maxSegmentBytes || h.dataBytes%StepBytes != 0:
+		return errors.Errorf("data region of %d bytes", h.dataBytes)
+	case len(h.bootID) > maxBootID:
+		return errors.Errorf("boot id of %d bytes", len(h.bootID))
+	}
+	return nil
+}
+
+// layout is where the parts of a segment lie in its file.
+type layout struct {
+	region [2]struct{ off, size, bitmap, words int64 }
+	used   int64 // header and bitmaps
+	total  int64
+}
+
+func (h *header) layout() (l layout) {
+	at := int64(headerBytes)
+	for r, size := range []int64{MetaRegion: h.metaBytes, DataRegion: h.dataBytes} {
+		g := &l.region[r]
+		g.size, g.bitmap, g.words = size, at, (size/StepBytes+63)/64
+		at += g.words * 8
+	}
+	l.used = at
+	at = roundUp(at, StepBytes)
+	for r := range l.region {
+		l.region[r].off = at
+		at += l.region[r].size
+	}
+	l.total = at
+	return l
+}
+
+func (h *header) encode() []byte {
+	p := make([]byte, headerBytes)
+	copy(p, headerMagic)
+	binary.LittleEndian.PutUint32(p[8:], headerFormat)
+	binary.LittleEndian.PutUint32(p[12:], uint32(len(h.bootID)))
+	copy(p[16:32], h.storeID[:])
+	copy(p[32:96], h.bootID)
+	binary.LittleEndian.PutUint64(p[96:], uint64(h.slabBytes))
+	binary.LittleEndian.PutUint64(p[104:], uint64(h.metaBytes))
+	binary.LittleEndian.PutUint64(p[112:], uint64(h.dataBytes))
+	binary.LittleEndian.PutUint64(p[headerBytes-8:], xxhash.Sum64(p[:headerBytes-8]))
+	return p
+}
+
+// parseHeader reads a header from a file that anyone may have written. Errors wrap ErrCorrupt or ErrNewerFormat.
+func parseHeader(p []byte) (header, error) {
+	if len(p) != headerBytes {
+		return header{}, errors.Wrapf(ErrCorrupt, "header of %d bytes", len(p))
+	}
+	if string(p[:8]) != headerMagic {
+		return header{}, errors.Wrap(ErrCorrupt, "no segment header")
+	}
+	if got, want := xxhash.Sum64(p[:headerBytes-8]), binary.LittleEndian.Uint64(p[headerBytes-8:]); got != want {
+		return header{}, errors.Wrap(ErrCorrupt, "header checksum")
+	}
+	format := binary.LittleEndian.Uint32(p[8:])
+	if format > headerFormat {
+		return header{}, errors.Wrapf(ErrNewerFormat, "segment format %d, newest known %d", format, headerFormat)
+	}
+	n := binary.LittleEndian.Uint32(p[12:])
+	if format != headerFormat || n > maxBootID {
+		return header{}, errors.Wrapf(ErrCorrupt, "segment format %d, boot id of %d bytes", format, n)
+	}
+	h := header{
+		storeID:   [16]byte(p[16:32]),
+		bootID:    string(p[32 : 32+n]),
+		slabBytes: int64(binary.LittleEndian.Uint64(p[96:])),
+		metaBytes: int64(binary.LittleEndian.Uint64(p[104:])),
+		dataBytes: int64(binary.LittleEndian.Uint64(p[112:])),
+	}
+	if err := h.validate(); err != nil {
+		return header{}, errors.Wrap(ErrCorrupt, err.Error())
+	}
+	if string(h.encode()) != string(p) {
+		return header{}, errors.Wrap(ErrCorrupt, "header is not in its one form")
+	}
+	return h, nil
+}
+
+func (h *header) String() string {
+	return fmt.Sprintf("store %x, boot %s", h.storeID, h.bootID)
+}
+
+func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
