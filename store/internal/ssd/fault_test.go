@@ -121,7 +121,7 @@ func TestTruncatedAndMissing(t *testing.T) {
 
 // TestCrash appends, syncs, frees and crashes: what was synced reads back, what was not reads back right or fails.
 func TestCrash(t *testing.T) {
-	for round := range 60 {
+	for round := range 40 {
 		rng := newRand(t)
 		fsys := new(ssdtest.FaultFS)
 		opts := ssd.Options{ContainerBytes: 256 << 10, BatchBytes: 64 << 10}
@@ -186,13 +186,13 @@ func scenario(tier *ssd.Tier, rng *rand.Rand, kept *[]*object) (failed bool) {
 		}
 		return err == nil
 	}
-	for i := range 6 {
-		a, b := newObject(rng, fmt.Sprintf("a%d", i), 1000), newObject(rng, fmt.Sprintf("b%d", i), 90<<10)
+	for i := range 3 {
+		a, b := newObject(rng, fmt.Sprintf("a%d", i), 1000), newObject(rng, fmt.Sprintf("b%d", i), 70<<10)
 		if note(add(tier, a, b)) && note(tier.Sync(ctx), a, b) {
 			*kept = append(*kept, a)
 			free(tier, b)
 		}
-		own := newObject(rng, fmt.Sprintf("own%d", i), 70<<10)
+		own := newObject(rng, fmt.Sprintf("own%d", i), 5000)
 		if note(addOwn(tier, own)) && note(tier.Sync(ctx), own) {
 			*kept = append(*kept, own)
 		}
@@ -205,7 +205,7 @@ func scenario(tier *ssd.Tier, rng *rand.Rand, kept *[]*object) (failed bool) {
 
 // TestEveryFault fails each operation in turn: what was stored stays, the tier goes on, and a restart finds all of it.
 func TestEveryFault(t *testing.T) {
-	opts := ssd.Options{ContainerBytes: 200 << 10, BatchBytes: 64 << 10}
+	opts := ssd.Options{ContainerBytes: 128 << 10, BatchBytes: 64 << 10, OwnWriters: 1}
 	faults := map[string]ssdtest.Fault{
 		"EIO":    {Err: syscall.EIO},
 		"ENOSPC": {Err: syscall.ENOSPC},
@@ -378,7 +378,7 @@ func TestConcurrent(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(w), 1))
 			workers.Go(func() {
 				var mine []*object
-				for i := range 40 {
+				for i := range 24 {
 					var batch []*object
 					for j := range 1 + rng.IntN(3) {
 						batch = append(batch, newObject(rng, fmt.Sprintf("%d/%d/%d", w, i, j), rng.IntN(150<<10)))

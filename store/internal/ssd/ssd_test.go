@@ -42,11 +42,9 @@ func (o *object) item() ssd.Item {
 
 func newObject(rng *rand.Rand, key string, size int) *object {
 	o := &object{data: make([]byte, size)}
-	for i := 0; i < size; i += 8 {
-		var b [8]byte
-		binary.LittleEndian.PutUint64(b[:], rng.Uint64())
-		copy(o.data[i:], b[:])
-	}
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], rng.Uint64())
+	_, _ = rand.NewChaCha8(seed).Read(o.data)
 	o.head = headOf(key, o.data)
 	return o
 }
