@@ -1,0 +1,129 @@
+package ssd_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
+	"github.com/kvcache-ai/mooncake-go/store/internal/ssd/ssdtest"
+)
+
+const benchBytes = 4 << 20
+
+// benchFile is a raw file for direct I/O on the benchmark's file system.
+func benchFile(b *testing.B, dir string) int {
+	fd, err := unix.Open(filepath.Join(dir, "raw"), os.O_RDWR|os.O_CREATE|syscall.O_DIRECT, 0o600)
+	ssdtest.NoError(b, err)
+	b.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+// BenchmarkWrite is Append and Sync of objects of 4 MiB, beside pwrite and fdatasync of as many bytes in a loop.
+func BenchmarkWrite(b *testing.B) {
+	const keep = 64 // objects, or the disk fills up
+	b.Run("raw", func(b *testing.B) {
+		fd := benchFile(b, b.TempDir())
+		ssdtest.NoError(b, unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, keep*benchBytes))
+		buf := ssdtest.Blocks(b, benchBytes/4096)
+		b.SetBytes(benchBytes)
+		for i := int64(0); b.Loop(); i++ {
+			if i%keep == 0 {
+				ssdtest.NoError(b, unix.Ftruncate(fd, 0)) // new blocks each time, as in the tier
+				ssdtest.NoError(b, unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, keep*benchBytes))
+			}
+			_, err := unix.Pwrite(fd, buf, i%keep*benchBytes)
+			ssdtest.NoError(b, err)
+			ssdtest.NoError(b, unix.Fdatasync(fd))
+		}
+	})
+	b.Run("tier", func(b *testing.B) {
+		tier := open(b, ssd.OSFS{}, b.TempDir(), ssd.Options{})
+		o := newObject(newRand(b), "some key of a usual length", benchBytes)
+		var ring [keep]object
+		b.SetBytes(benchBytes)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if i >= keep {
+				free(tier, &ring[i%keep])
+			}
+			ssdtest.NoError(b, add(tier, o))
+			ssdtest.NoError(b, tier.Sync(ctx))
+			ring[i%keep] = *o
+		}
+	})
+	b.Run("own", func(b *testing.B) {
+		tier := open(b, ssd.OSFS{}, b.TempDir(), ssd.Options{ReadaheadBytes: -1})
+		o := newObject(newRand(b), "k", 64<<20)
+		b.SetBytes(64 << 20)
+		for b.Loop() {
+			ssdtest.NoError(b, addOwn(tier, o))
+			ssdtest.NoError(b, tier.Sync(ctx))
+			free(tier, o)
+		}
+	})
+}
+
+// BenchmarkRead is Read of objects of 4 MiB, beside pread of as many bytes in a loop.
+func BenchmarkRead(b *testing.B) {
+	const count = 64
+	dst := ssdtest.Blocks(b, benchBytes/4096+1)
+	b.Run("raw", func(b *testing.B) {
+		fd := benchFile(b, b.TempDir())
+		buf := dst[:benchBytes]
+		for i := range int64(count) {
+			_, err := unix.Pwrite(fd, buf, i*benchBytes)
+			ssdtest.NoError(b, err)
+		}
+		b.SetBytes(benchBytes)
+		for i := int64(0); b.Loop(); i++ {
+			_, err := unix.Pread(fd, buf, i*7%count*benchBytes)
+			ssdtest.NoError(b, err)
+		}
+	})
+	tier := open(b, ssd.OSFS{}, b.TempDir(), ssd.Options{})
+	var objects [count]*object
+	rng := newRand(b)
+	for i := range objects {
+		objects[i] = newObject(rng, fmt.Sprint("k", i), benchBytes)
+		ssdtest.NoError(b, add(tier, objects[i]))
+		objects[i].data = nil
+	}
+	for _, c := range []struct {
+		name     string
+		shift    int
+		verified bool
+	}{{"verified", 0, true}, {"unverified", 0, false}, {"unaligned", 64, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(benchBytes)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				o := objects[i*7%count]
+				h := o.head
+				if !c.verified {
+					h.Table = nil
+				}
+				ssdtest.NoError(b, tier.Read(ctx, o.loc, &h, 0, dst[c.shift:][:benchBytes]))
+			}
+		})
+	}
+}
+
+// BenchmarkReadSmall is head and data of objects of 4 KiB.
+func BenchmarkReadSmall(b *testing.B) {
+	tier := open(b, ssd.OSFS{}, b.TempDir(), ssd.Options{})
+	objects := make([]*object, 1000)
+	rng := newRand(b)
+	for i := range objects {
+		objects[i] = newObject(rng, fmt.Sprint("k", i), 4096)
+	}
+	ssdtest.NoError(b, add(tier, objects...))
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		ssdtest.NoError(b, verify(tier, objects[i*7%len(objects)]))
+	}
+}
