@@ -58,8 +58,9 @@ type Record struct {
 type Catalog interface {
 	// Apply makes all changes of b visible, or none. With sync it returns after b and everything applied before it
 	// are on stable storage; without, b survives the death of this process but not that of the machine. An empty b
-	// with sync only does the latter. What survives a crash is always a prefix of the batches in Apply order. If
-	// Apply fails, then the next Open finds b whole or not at all. b may be reused as soon as Apply returns.
+	// with sync only does the latter. What survives a crash is always a prefix of the batches in Apply order. An
+	// Apply that failed may still have written b, whole: it can show after a later Apply or the next Open. The next
+	// Apply tries to recover; until one succeeds, the others fail and reads go on. b may be reused at once.
 	Apply(b *Batch, sync bool) error
 
 	// Scan calls fn for every record as of the call, ordered by tenant (shorter names first), then key. The record

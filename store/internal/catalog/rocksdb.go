@@ -13,16 +13,22 @@ import (
 
 // rocks is Catalog on one RocksDB directory.
 type rocks struct {
-	dir     string
-	db      *grocksdb.DB
-	async   *grocksdb.WriteOptions
-	sync    *grocksdb.WriteOptions
-	point   *grocksdb.ReadOptions
-	scan    *grocksdb.ReadOptions
-	mu      sync.Mutex
-	closed  bool           // guarded by mu
-	running sync.WaitGroup // calls between enter and leave; Add only under mu while not closed
-	done    chan struct{}  // closed when Close has finished
+	dir   string
+	async *grocksdb.WriteOptions
+	sync  *grocksdb.WriteOptions
+	point *grocksdb.ReadOptions
+	scan  *grocksdb.ReadOptions
+
+	mu struct {
+		sync.Mutex
+		db      *grocksdb.DB // nil after a revival that failed, and after Close
+		running int          // calls that use db
+		busy    bool         // Close or a revival has db for itself
+		closed  bool
+		freed   bool  // Close has finished
+		broken  error // why RocksDB refuses to write until it is opened again; nil if it does not
+	}
+	change sync.Cond // on mu: running fell to 0, or busy to false
 }
 
 // Open opens or creates the catalogue in dir, which is its own: nothing else may be kept there. One catalogue may be
@@ -40,15 +46,14 @@ func Open(dir string) (Catalog, error) {
 	}
 	c := &rocks{
 		dir:   dir,
-		db:    db,
 		async: grocksdb.NewDefaultWriteOptions(),
 		sync:  grocksdb.NewDefaultWriteOptions(),
 		point: grocksdb.NewDefaultReadOptions(),
 		scan:  newScanOptions(),
-		done:  make(chan struct{}),
 	}
+	c.mu.db, c.change.L = db, &c.mu
 	c.sync.SetSync(true)
-	if err := c.initFormat(); err != nil {
+	if err := c.initFormat(db); err != nil {
 		c.Close()
 		return nil, errors.WithMessagef(err, "open catalog %s", dir)
 	}
@@ -88,12 +93,12 @@ func readFormat(db *grocksdb.DB, opts *grocksdb.ReadOptions) (found bool, err er
 
 // initFormat marks a new database. The mark is synced before anything else is written, and what survives a crash is
 // a prefix, so records without a mark are not ours or not whole.
-func (c *rocks) initFormat() error {
-	found, err := readFormat(c.db, c.point)
+func (c *rocks) initFormat(db *grocksdb.DB) error {
+	found, err := readFormat(db, c.point)
 	if err != nil || found {
 		return err
 	}
-	it := c.db.NewIterator(c.scan)
+	it := db.NewIterator(c.scan)
 	defer it.Close()
 	if it.SeekToFirst(); it.Valid() {
 		return errors.Wrap(ErrCorrupt, "database has entries but no format version")
@@ -103,20 +108,8 @@ func (c *rocks) initFormat() error {
 	}
 	var b Batch
 	b.setMeta(formatMeta, formatValue(FormatVersion))
-	return c.write(&b, true)
+	return c.write(db, &b, true)
 }
-
-func (c *rocks) enter() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return ErrClosed
-	}
-	c.running.Add(1)
-	return nil
-}
-
-func (c *rocks) leave() { c.running.Done() }
 
 func (c *rocks) Apply(b *Batch, sync bool) error {
 	if err := b.Err(); err != nil {
@@ -125,14 +118,19 @@ func (c *rocks) Apply(b *Batch, sync bool) error {
 	if b.Len() == 0 && !sync {
 		return nil
 	}
-	if err := c.enter(); err != nil {
-		return err
+	db, err := c.enter(true)
+	if err != nil {
+		return errors.WithMessage(err, "catalog: apply")
 	}
 	defer c.leave()
-	return errors.WithMessagef(c.write(b, sync), "catalog: apply %d changes", b.Len())
+	err = c.write(db, b, sync)
+	if err != nil {
+		c.markBroken(err)
+	}
+	return errors.WithMessagef(err, "catalog: apply %d changes", b.Len())
 }
 
-func (c *rocks) write(b *Batch, sync bool) error {
+func (c *rocks) write(db *grocksdb.DB, b *Batch, sync bool) error {
 	opts := c.async
 	if sync {
 		opts = c.sync
@@ -143,19 +141,20 @@ func (c *rocks) write(b *Batch, sync bool) error {
 	}
 	wb := grocksdb.WriteBatchFrom(rep)
 	defer wb.Destroy()
-	return classify(c.db.Write(opts, wb))
+	return classify(db.Write(opts, wb))
 }
 
 func (c *rocks) Get(tenant, key string) (*Record, bool, error) {
 	if len(tenant) > MaxTenantBytes || len(key) > MaxKeyBytes {
 		return nil, false, nil
 	}
-	if err := c.enter(); err != nil {
+	db, err := c.enter(false)
+	if err != nil {
 		return nil, false, err
 	}
 	defer c.leave()
 	stored := AppendKey(nil, tenant, key)
-	value, err := c.db.GetBytes(c.point, stored)
+	value, err := db.GetBytes(c.point, stored)
 	if err != nil {
 		return nil, false, errors.WithMessagef(classify(err), "catalog: get %.64q", key)
 	}
@@ -170,11 +169,12 @@ func (c *rocks) Get(tenant, key string) (*Record, bool, error) {
 }
 
 func (c *rocks) Meta(name string) ([]byte, bool, error) {
-	if err := c.enter(); err != nil {
+	db, err := c.enter(false)
+	if err != nil {
 		return nil, false, err
 	}
 	defer c.leave()
-	return readMeta(c.db, c.point, name)
+	return readMeta(db, c.point, name)
 }
 
 func readMeta(db *grocksdb.DB, opts *grocksdb.ReadOptions, name string) ([]byte, bool, error) {
@@ -188,23 +188,4 @@ func readMeta(db *grocksdb.DB, opts *grocksdb.ReadOptions, name string) ([]byte,
 	}
 	value, err = OpenMeta(stored, value)
 	return value, err == nil, err
-}
-
-func (c *rocks) Close() error {
-	c.mu.Lock()
-	again := c.closed
-	c.closed = true
-	c.mu.Unlock()
-	if again {
-		<-c.done
-		return nil
-	}
-	c.running.Wait()
-	c.db.Close()
-	c.async.Destroy()
-	c.sync.Destroy()
-	c.point.Destroy()
-	c.scan.Destroy()
-	close(c.done)
-	return nil
 }

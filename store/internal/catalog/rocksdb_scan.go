@@ -73,11 +73,12 @@ import (
 const scanBuffer = 1 << 20
 
 func (c *rocks) Scan(ctx context.Context, fn func(*Record) error) error {
-	if err := c.enter(); err != nil {
+	db, err := c.enter(false)
+	if err != nil {
 		return err
 	}
 	defer c.leave()
-	it := c.db.NewIterator(c.scan)
+	it := db.NewIterator(c.scan)
 	defer it.Close()
 	it.Seek([]byte{prefixObject})
 
@@ -138,7 +139,7 @@ func (s *scanner) result() error {
 
 // sumC reads all records as plain C would.
 func (c *rocks) sumC() uint64 {
-	it := c.db.NewIterator(c.scan)
+	it := c.mu.db.NewIterator(c.scan)
 	defer it.Close()
 	it.Seek([]byte{prefixObject})
 	return uint64(C.catalog_sum(rawIterator(it), prefixObject))

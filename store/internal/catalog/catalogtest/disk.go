@@ -34,7 +34,7 @@ type Fault struct {
 }
 
 // Disk stands for a catalogue's directory: Open gives the Catalog on it, one at a time. Batches that were applied
-// without sync lie apart until a later sync or Close, and Crash drops them. The zero value is an empty Disk.
+// without sync lie apart until a later sync, and Crash drops them. The zero value is an empty Disk.
 type Disk struct {
 	mu struct {
 		sync.Mutex
