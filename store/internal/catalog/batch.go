@@ -27,25 +27,25 @@ type Batch struct {
 	key, value []byte // scratch
 }
 
-// Put sets the record of r.Tenant and r.Key.
+// Put sets the record of r.Tenant, r.Key and r.Gen. Other generations of the key keep theirs.
 func (b *Batch) Put(r *Record) {
 	if err := r.validate(); err != nil {
 		b.fail(err)
 		return
 	}
-	b.key = AppendKey(b.key[:0], r.Tenant, r.Key)
+	b.key = AppendKey(b.key[:0], r.Tenant, r.Key, r.Gen)
 	b.value = r.appendValue(b.value[:0], b.key)
 	b.add(batchTagPut, b.key, b.value)
 }
 
-// Delete removes the record of a key, if there is one.
-func (b *Batch) Delete(tenant, key string) {
+// Delete removes the record of one generation of a key, if there is one.
+func (b *Batch) Delete(tenant, key string, gen uint64) {
 	r := Record{Tenant: tenant, Key: key}
 	if err := r.validate(); err != nil {
 		b.fail(err)
 		return
 	}
-	b.key = AppendKey(b.key[:0], tenant, key)
+	b.key = AppendKey(b.key[:0], tenant, key, gen)
 	b.add(batchTagDelete, b.key, nil)
 }
 

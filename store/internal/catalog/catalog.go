@@ -39,7 +39,8 @@ const (
 	FlagOwn                       // the bytes lie in a file of their own
 )
 
-// Record is what the catalogue holds of one object. Tenant and Key name it; the rest is opaque here.
+// Record is what the catalogue holds of one generation of an object. Tenant, Key and Gen name it; the rest is opaque
+// here. Generations are kept apart so that writing a new one and forgetting an old one need no order between them.
 type Record struct {
 	Tenant    string
 	Key       string
@@ -49,6 +50,7 @@ type Record struct {
 	Flags     Flags
 	SoftUntil int64 // end of the soft pin, Unix milliseconds; 0 = none
 	Group     string
+	Target    string // of a link: the key under which the bytes were written
 	Digest    uint64
 	Loc       Loc
 	OwnMtime  int64 // modification time of the own file, Unix nanoseconds; 0 = none
@@ -63,14 +65,15 @@ type Catalog interface {
 	// Apply tries to recover; until one succeeds, the others fail and reads go on. b may be reused at once.
 	Apply(b *Batch, sync bool) error
 
-	// Scan calls fn for every record as of the call, ordered by tenant (shorter names first), then key. The record
+	// Scan calls fn for every record as of the call, in the order of the stored keys: by tenant, then key, then
+	// generation, but for keys that are a prefix of others. The record
 	// and its strings are valid only during the call of fn. An error of fn ends the scan and is returned as it is.
 	// Records that do not verify are skipped; Scan then returns an ErrCorrupt that names the first of them after it
 	// visited all others. fn may call the other methods, but not Close.
 	Scan(ctx context.Context, fn func(*Record) error) error
 
-	// Get returns the record of one key. A missing one is (nil, false, nil).
-	Get(tenant, key string) (*Record, bool, error)
+	// Get returns the record of one generation of a key. A missing one is (nil, false, nil).
+	Get(tenant, key string, gen uint64) (*Record, bool, error)
 
 	// Meta returns the value last set under name. A missing one is (nil, false, nil).
 	Meta(name string) ([]byte, bool, error)

@@ -13,7 +13,7 @@ import (
 // The stored form. Keys:
 //
 //	'm' name                       a meta value
-//	'o' len(tenant) u8, tenant, key  an object's record
+//	'o' len(tenant) u8, tenant, key, gen u64 big endian  the record of one generation of an object
 //
 // A value ends with the CRC-32C of its key and of all value bytes before, little endian: it finds every flip of a
 // bit, and a value that came under a wrong key. A record's value, integers little endian:
@@ -23,7 +23,7 @@ import (
 //	2  flags u16
 //	4  digest u64
 //	12 loc.file u32, loc.off u32, loc.own u32
-//	24 gen uvarint, size uvarint, softUntil varint, ownMtime varint, len(group) uvarint, group
+//	24 size uvarint, softUntil varint, ownMtime varint, len(group) uvarint, group, len(target) uvarint, target
 const (
 	prefixMeta   = 'm'
 	prefixObject = 'o'
@@ -31,9 +31,10 @@ const (
 	recordVersion   = 1
 	recordFixed     = 24
 	checksumBytes   = 4
-	maxRecordVarint = 4*binary.MaxVarintLen64 + binary.MaxVarintLen16
-	maxKeyStored    = 2 + MaxTenantBytes + MaxKeyBytes
-	maxValueStored  = recordFixed + maxRecordVarint + MaxGroupBytes + checksumBytes
+	genBytes        = 8
+	maxRecordVarint = 3*binary.MaxVarintLen64 + 2*binary.MaxVarintLen16
+	maxKeyStored    = 2 + MaxTenantBytes + MaxKeyBytes + genBytes
+	maxValueStored  = recordFixed + maxRecordVarint + MaxGroupBytes + MaxKeyBytes + checksumBytes
 )
 
 // castagnoli returns the table of CRC-32C, which amd64 and arm64 have an instruction for. crc32 builds it once.
@@ -44,11 +45,12 @@ func checksum(key, body []byte) uint32 {
 	return crc32.Update(crc32.Update(0, table, key), table, body)
 }
 
-// AppendKey appends the stored key of an object to dst. tenant must not be longer than MaxTenantBytes.
-func AppendKey(dst []byte, tenant, key string) []byte {
+// AppendKey appends the stored key of a generation of an object to dst. tenant must not be longer than MaxTenantBytes.
+func AppendKey(dst []byte, tenant, key string, gen uint64) []byte {
 	dst = append(dst, prefixObject, byte(len(tenant)))
 	dst = append(dst, tenant...)
-	return append(dst, key...)
+	dst = append(dst, key...)
+	return binary.BigEndian.AppendUint64(dst, gen)
 }
 
 // AppendMetaKey appends the stored key of a meta value to dst.
@@ -68,6 +70,8 @@ func (r *Record) validate() error {
 		return errors.Wrapf(ErrLimit, "key of %d bytes, limit %d", len(r.Key), MaxKeyBytes)
 	case len(r.Group) > MaxGroupBytes:
 		return errors.Wrapf(ErrLimit, "group of %d bytes, limit %d", len(r.Group), MaxGroupBytes)
+	case len(r.Target) > MaxKeyBytes:
+		return errors.Wrapf(ErrLimit, "target of %d bytes, limit %d", len(r.Target), MaxKeyBytes)
 	case r.Size < 0:
 		return errors.Wrapf(ErrLimit, "size %d of %q is negative", r.Size, r.Key)
 	}
@@ -83,20 +87,21 @@ func (r *Record) appendValue(dst, key []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, r.Loc.File)
 	dst = binary.LittleEndian.AppendUint32(dst, r.Loc.Off)
 	dst = binary.LittleEndian.AppendUint32(dst, r.Loc.Own)
-	dst = binary.AppendUvarint(dst, r.Gen)
 	dst = binary.AppendUvarint(dst, uint64(r.Size))
 	dst = binary.AppendVarint(dst, r.SoftUntil)
 	dst = binary.AppendVarint(dst, r.OwnMtime)
 	dst = binary.AppendUvarint(dst, uint64(len(r.Group)))
 	dst = append(dst, r.Group...)
+	dst = binary.AppendUvarint(dst, uint64(len(r.Target)))
+	dst = append(dst, r.Target...)
 	return binary.LittleEndian.AppendUint32(dst, checksum(key, dst[start:]))
 }
 
 // Decode sets r from a stored key and value. r's strings share the memory of key and value: they are valid as long
 // as those are left alone. It allocates nothing but an error. On error r holds nothing of use.
 func (r *Record) Decode(key, value []byte) error {
-	if len(key) < 2 || len(key) > maxKeyStored || key[0] != prefixObject || len(key) < 2+int(key[1]) ||
-		len(key)-2-int(key[1]) > MaxKeyBytes {
+	if len(key) < 2 || len(key) > maxKeyStored || key[0] != prefixObject || len(key) < 2+int(key[1])+genBytes ||
+		len(key)-2-int(key[1])-genBytes > MaxKeyBytes {
 		return errors.Wrapf(ErrCorrupt, "stored key %.64q of %d bytes", key, len(key))
 	}
 	if len(value) > maxValueStored {
@@ -115,8 +120,8 @@ func (r *Record) Decode(key, value []byte) error {
 	if !r.decodeBody(body) {
 		return errors.Wrapf(ErrCorrupt, "record of key %.64q does not parse", key)
 	}
-	tenant := 2 + int(key[1])
-	r.Tenant, r.Key = borrow(key[2:tenant]), borrow(key[tenant:])
+	tenant, name := 2+int(key[1]), len(key)-genBytes
+	r.Tenant, r.Key, r.Gen = borrow(key[2:tenant]), borrow(key[tenant:name]), binary.BigEndian.Uint64(key[name:])
 	return nil
 }
 
@@ -130,7 +135,7 @@ func (r *Record) decodeBody(p []byte) bool {
 	r.Loc = Loc{File: le.Uint32(p[12:]), Off: le.Uint32(p[16:]), Own: le.Uint32(p[20:])}
 	p = p[recordFixed:]
 
-	var v [5]uint64
+	var v [3]uint64
 	for i := range v {
 		var n int
 		if v[i], n = uvarint(p); n == 0 {
@@ -138,11 +143,26 @@ func (r *Record) decodeBody(p []byte) bool {
 		}
 		p = p[n:]
 	}
-	if v[1] > math.MaxInt64 || v[4] > MaxGroupBytes || v[4] != uint64(len(p)) {
+	group, p, ok := cutBounded(p, MaxGroupBytes)
+	if !ok {
 		return false
 	}
-	r.Gen, r.Size, r.SoftUntil, r.OwnMtime, r.Group = v[0], int64(v[1]), unzigzag(v[2]), unzigzag(v[3]), borrow(p)
+	target, p, ok := cutBounded(p, MaxKeyBytes)
+	if !ok || len(p) != 0 || v[0] > math.MaxInt64 {
+		return false
+	}
+	r.Size, r.SoftUntil, r.OwnMtime = int64(v[0]), unzigzag(v[1]), unzigzag(v[2])
+	r.Group, r.Target = borrow(group), borrow(target)
 	return true
+}
+
+// cutBounded takes a length-prefixed string of at most limit bytes off the front of p.
+func cutBounded(p []byte, limit uint64) (s, rest []byte, ok bool) {
+	n, k := uvarint(p)
+	if k == 0 || n > limit || n > uint64(len(p)-k) {
+		return nil, nil, false
+	}
+	return p[k : k+int(n)], p[k+int(n):], true
 }
 
 // uvarint is binary.Uvarint that refuses (n = 0) encodings longer than needed, so that each record has one form.

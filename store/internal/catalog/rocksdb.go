@@ -144,7 +144,7 @@ func (c *rocks) write(db *grocksdb.DB, b *Batch, sync bool) error {
 	return classify(db.Write(opts, wb))
 }
 
-func (c *rocks) Get(tenant, key string) (*Record, bool, error) {
+func (c *rocks) Get(tenant, key string, gen uint64) (*Record, bool, error) {
 	if len(tenant) > MaxTenantBytes || len(key) > MaxKeyBytes {
 		return nil, false, nil
 	}
@@ -153,7 +153,7 @@ func (c *rocks) Get(tenant, key string) (*Record, bool, error) {
 		return nil, false, err
 	}
 	defer c.leave()
-	stored := AppendKey(nil, tenant, key)
+	stored := AppendKey(nil, tenant, key, gen)
 	value, err := db.GetBytes(c.point, stored)
 	if err != nil {
 		return nil, false, errors.WithMessagef(classify(err), "catalog: get %.64q", key)

@@ -95,7 +95,7 @@ func (d *Disk) Inject(f Fault) {
 func (d *Disk) Corrupt(tenant, key string, bit int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	stored := string(catalog.AppendKey(nil, tenant, key))
+	stored := string(catalog.AppendKey(nil, tenant, key, gen))
 	for _, m := range []map[string]string{d.mu.synced, d.mu.visible} {
 		if value, ok := m[stored]; ok {
 			p := []byte(value)
@@ -241,7 +241,7 @@ func poison(p []byte) {
 	}
 }
 
-func (h *handle) Get(tenant, key string) (*catalog.Record, bool, error) {
+func (h *handle) Get(tenant, key string, gen uint64) (*catalog.Record, bool, error) {
 	if len(tenant) > catalog.MaxTenantBytes || len(key) > catalog.MaxKeyBytes {
 		return nil, false, nil
 	}
@@ -249,7 +249,7 @@ func (h *handle) Get(tenant, key string) (*catalog.Record, bool, error) {
 		return nil, false, err
 	}
 	defer h.disk.mu.Unlock()
-	stored := catalog.AppendKey(nil, tenant, key)
+	stored := catalog.AppendKey(nil, tenant, key, gen)
 	value, ok := h.disk.mu.visible[string(stored)]
 	if !ok {
 		return nil, false, nil
