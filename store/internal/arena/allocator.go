@@ -275,3 +275,6 @@ func (a *Allocator) granules(e Extent) (g int64, n uint32, ok bool) {
 	g, n = e.Off>>granuleShift, uint32((e.Len-1)>>granuleShift)+1
 	return g, n, g&int64(a.slabGranules-1)+int64(n) <= int64(a.slabGranules)
 }
+
+// SlabBytes is the largest extent that Alloc gives.
+func (a *Allocator) SlabBytes() int64 { return int64(a.slabGranules) * Granule }

@@ -1,0 +1,207 @@
+package master
+
+import (
+	"sync/atomic"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
+)
+
+// A group is a record of its own in the index, in state groupState: its key is the group's name, next is its first
+// member, chain the number of members, ssdFile counts membership changes, lease is the lease that all members share.
+// It exists as long as it has members. All of it, and the next and prev of the members, is guarded by the lock of
+// the group's shard.
+
+// lockForReserve locks the shards of a key and, if it is to join one, of its group, which is made if need be.
+func (m *Master) lockForReserve(h uint64, q *ReserveRequest) (l locks, g Ref, err error) {
+	l = locks{x: m.index}.with(h)
+	if q.Group == "" {
+		l.lock()
+		return l, 0, nil
+	}
+	gh := groupHash(m.index.hash(q.Tenant, q.Group))
+	l = l.with(gh)
+	l.lock()
+	g, err = m.groupLocked(gh, q.Tenant, q.Group)
+	if err != nil {
+		l.unlock()
+	}
+	return l, g, err
+}
+
+// groupLocked finds or makes the record of a group.
+func (m *Master) groupLocked(gh uint64, tenant, name string) (Ref, error) {
+	s := m.index.shardOf(gh)
+	if g, _ := m.index.groupOf(s, gh, tenant, name); g != 0 {
+		return g, nil
+	}
+	g := m.pool.alloc(recordSize(len(tenant), len(name), 0), uint32(gh>>m.index.shift))
+	if g == 0 {
+		return 0, wrapf(status.MetaShortage, "group %.64q", name)
+	}
+	rec := m.mem.at(g)
+	rec.gen = m.gen.Add(1)
+	rec.keyLen, rec.tenLen = uint16(len(name)), uint8(len(tenant))
+	copy(m.mem.tenant(g, rec), tenant)
+	copy(m.mem.name(g, rec), name)
+	m.mem.seal(g, rec)
+	atomic.StoreUint64(&rec.word, uint64(groupState))
+	s.insert(gh, g)
+	s.usage.groups++
+	return g, nil
+}
+
+// join adds a record to a group's list.
+func (m *Master) join(g, r Ref, rec *record) {
+	grp := m.mem.at(g)
+	rec.group, rec.prev, rec.next = g, 0, grp.next
+	if grp.next != 0 {
+		m.mem.at(grp.next).prev = r
+	}
+	grp.next = r
+	grp.chain++
+	grp.ssdFile++
+}
+
+// leave takes a record out of its group, if it has one, and the group away with its last member.
+func (m *Master) leave(r Ref, rec *record) {
+	g := rec.group
+	if g == 0 {
+		return
+	}
+	grp := m.mem.at(g)
+	if rec.prev != 0 {
+		m.mem.at(rec.prev).next = rec.next
+	} else {
+		grp.next = rec.next
+	}
+	if rec.next != 0 {
+		m.mem.at(rec.next).prev = rec.prev
+	}
+	// Readers that got here before the removal go on under the lease that the group had.
+	raiseLease(rec, atomic.LoadInt64(&grp.lease))
+	rec.group, rec.next, rec.prev = 0, 0, 0
+	grp.chain--
+	grp.ssdFile++
+	m.dropIfEmpty(g)
+}
+
+func (m *Master) dropIfEmpty(g Ref) {
+	if g == 0 {
+		return
+	}
+	grp := m.mem.at(g)
+	if grp.chain != 0 {
+		return
+	}
+	gh := m.index.hashRecord(g, grp)
+	s := m.index.shardOf(gh)
+	s.remove(gh, g)
+	s.usage.groups--
+	atomic.StoreUint64(&grp.word, uint64(Free))
+	m.pool.release(g)
+}
+
+// openGroup locks the shards of a group, all its members and their owners, and lists the members. g is 0, with only
+// the group's shard locked, when there is no such group.
+func (m *Master) openGroup(k Key) (l locks, g Ref, members []Ref) {
+	gh := groupHash(m.index.hash(k.Tenant, k.Name))
+	s := m.index.shardOf(gh)
+	l = locks{x: m.index}.with(gh)
+	for {
+		l.lock()
+		var grp *record
+		if g, grp = m.index.groupOf(s, gh, k.Tenant, k.Name); g == 0 {
+			return l, 0, nil
+		}
+		// Members can't leave while the group's shard is held, so their keys can be read; the links among them
+		// can't either, so their owners stay.
+		wider := l
+		members = members[:0]
+		for r := grp.next; r != 0; {
+			rec := m.mem.at(r)
+			members = append(members, r)
+			wider = wider.with(m.index.hashRecord(r, rec))
+			if rec.target != 0 {
+				wider = wider.with(m.index.hashRecord(rec.target, m.mem.at(rec.target)))
+			}
+			r = rec.next
+		}
+		if len(wider.ids) == len(l.ids) {
+			return l, g, members
+		}
+		l.unlock()
+		l = wider
+	}
+}
+
+// Group lists the committed members of a group, by name.
+func (m *Master) Group(k Key) ([]string, error) {
+	l, g, members := m.openGroup(k)
+	defer l.unlock()
+	if g == 0 {
+		return nil, status.NotGroup
+	}
+	var names []string
+	for i := len(members) - 1; i >= 0; i-- { // oldest first
+		rec := m.mem.at(members[i])
+		if stateOf(loadWord(rec)) == Committed {
+			names = append(names, string(m.mem.name(members[i], rec)))
+		}
+	}
+	return names, nil
+}
+
+// PinRequest changes pins. Nil fields stay as they are.
+type PinRequest struct {
+	HardPin   *bool
+	SoftUntil *int64 // unix ns, 0 ends it
+}
+
+// Pin changes the pins of an object; changed reports whether anything did.
+func (m *Master) Pin(k Key, p PinRequest) (changed bool, err error) {
+	h := m.index.hash(k.Tenant, k.Name)
+	l, _, rec := m.open(h, k)
+	defer l.unlock()
+	if rec == nil {
+		return false, m.missLocked(m.index.shardOf(h), h, k)
+	}
+	return m.pinRecord(m.index.shardOf(h), rec, p), nil
+}
+
+func (m *Master) pinRecord(s *shard, rec *record, p PinRequest) (changed bool) {
+	if p.SoftUntil != nil && rec.softUntil != *p.SoftUntil {
+		rec.softUntil = *p.SoftUntil
+		changed = true
+	}
+	if p.HardPin == nil || *p.HardPin == (loadWord(rec)&FlagHardPin != 0) {
+		return changed
+	}
+	if *p.HardPin {
+		setFlags(rec, FlagHardPin)
+		s.usage.hardPins++
+	} else {
+		clearFlags(rec, FlagHardPin)
+		s.usage.hardPins--
+	}
+	return true
+}
+
+// PinGroup changes the pins of all committed members in one step and returns the names of those that changed.
+func (m *Master) PinGroup(k Key, p PinRequest) ([]string, error) {
+	l, g, members := m.openGroup(k)
+	defer l.unlock()
+	if g == 0 {
+		return nil, status.NotGroup
+	}
+	var names []string
+	for _, r := range members {
+		rec := m.mem.at(r)
+		if stateOf(loadWord(rec)) != Committed {
+			continue
+		}
+		if m.pinRecord(m.index.shardOf(m.index.hashRecord(r, rec)), rec, p) {
+			names = append(names, string(m.mem.name(r, rec)))
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,298 @@
+package master
+
+import (
+	"bytes"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+)
+
+// index maps keys to records: per shard an open-addressing table of 8-byte slots, hash bits above and Ref below. A
+// slot holds all hash bits that placement needs, so that growing a shard never touches a record. A key may have
+// several slots: one committed record and any number of reservations.
+type index struct {
+	mem    memory
+	seed   maphash.Seed // fresh per process, so that nobody can choose keys that collide
+	shards []shard
+	shift  uint // of a hash, gives the shard
+}
+
+type shard struct {
+	mu    sync.Mutex
+	used  int
+	tab   atomic.Pointer[table] // slots are written under mu, and read without it only to warm the cache
+	usage usage
+	_     [64]byte
+}
+
+type table struct{ slots []uint64 }
+
+func (s *shard) slots() []uint64 { return s.tab.Load().slots }
+
+const minSlots = 16
+
+func newIndex(mem memory, shards int) *index {
+	x := &index{mem: mem, seed: maphash.MakeSeed(), shards: make([]shard, shards), shift: 64}
+	for n := shards; n > 1; n >>= 1 {
+		x.shift--
+	}
+	empty := new(table)
+	for i := range x.shards {
+		x.shards[i].tab.Store(empty)
+	}
+	return x
+}
+
+// hash is the hash of an object's identity. Group records hash with another salt, so they never meet objects often.
+func (x *index) hash(tenant, name string) uint64 {
+	h := maphash.String(x.seed, name)
+	if tenant != "" {
+		h = (h ^ maphash.String(x.seed, tenant)) * 0x9e3779b97f4a7c15
+		h ^= h >> 32
+	}
+	return h
+}
+
+func (x *index) hashRecord(r Ref, rec *record) uint64 {
+	h := maphash.Bytes(x.seed, x.mem.name(r, rec))
+	if rec.tenLen != 0 {
+		h = (h ^ maphash.Bytes(x.seed, x.mem.tenant(r, rec))) * 0x9e3779b97f4a7c15
+		h ^= h >> 32
+	}
+	if stateOf(loadWord(rec)) == groupState {
+		h = groupHash(h)
+	}
+	return h
+}
+
+func groupHash(h uint64) uint64 { h *= 0xd6e8feb86659fd93; return h ^ h>>29 }
+
+func (x *index) shardIndex(h uint64) uint32 { return uint32(h >> x.shift) }
+
+func (x *index) shardOf(h uint64) *shard { return &x.shards[h>>x.shift] }
+
+func slotOf(h uint64, r Ref) uint64 { return h<<32 | uint64(r) }
+
+// insert adds a slot. The caller holds the shard's lock.
+func (s *shard) insert(h uint64, r Ref) {
+	if n := len(s.slots()); (s.used+1)*4 > n*3 {
+		s.resize(max(minSlots, 2*n))
+	}
+	slots := s.slots()
+	i := freeSlot(slots, slotOf(h, r))
+	atomic.StoreUint64(&slots[i], slotOf(h, r))
+	s.used++
+}
+
+func freeSlot(slots []uint64, slot uint64) uint32 {
+	mask := uint32(len(slots) - 1)
+	i := uint32(slot>>32) & mask
+	for slots[i] != 0 {
+		i = (i + 1) & mask
+	}
+	return i
+}
+
+func (s *shard) resize(n int) {
+	t := &table{make([]uint64, n)}
+	for _, slot := range s.slots() {
+		if slot != 0 {
+			t.slots[freeSlot(t.slots, slot)] = slot
+		}
+	}
+	s.tab.Store(t)
+}
+
+// remove takes the slot of r out and closes the gap, so that no tombstones are left.
+func (s *shard) remove(h uint64, r Ref) {
+	want := slotOf(h, r)
+	slots := s.slots()
+	mask := uint32(len(slots) - 1)
+	i := uint32(h) & mask
+	for slots[i] != want {
+		if slots[i] == 0 {
+			panic("master: BUG: removing a record that is not in the index")
+		}
+		i = (i + 1) & mask
+	}
+	for j := (i + 1) & mask; slots[j] != 0; j = (j + 1) & mask {
+		home := uint32(slots[j]>>32) & mask
+		if (j-home)&mask >= (j-i)&mask { // its home is at or before the gap
+			atomic.StoreUint64(&slots[i], slots[j])
+			i = j
+		}
+	}
+	atomic.StoreUint64(&slots[i], 0)
+	s.used--
+	if len(slots) > minSlots && s.used*8 < len(slots) {
+		s.resize(len(slots) / 2)
+	}
+}
+
+// holds reports whether r is in the index under h: the proof that a ref found without a lock is a record.
+func (s *shard) holds(h uint64, r Ref) bool {
+	slots := s.slots()
+	if len(slots) == 0 {
+		return false
+	}
+	mask := uint32(len(slots) - 1)
+	for i := uint32(h) & mask; slots[i] != 0; i = (i + 1) & mask {
+		if slots[i] == slotOf(h, r) {
+			return true
+		}
+	}
+	return false
+}
+
+// find calls fn for the records of a key until it returns true. The caller holds the shard's lock.
+func (x *index) find(s *shard, h uint64, tenant, name string, fn func(Ref, *record, uint64) bool) {
+	slots := s.slots()
+	if len(slots) == 0 {
+		return
+	}
+	mask := uint32(len(slots) - 1)
+	for i := uint32(h) & mask; slots[i] != 0; i = (i + 1) & mask {
+		slot := slots[i]
+		if uint32(slot>>32) != uint32(h) {
+			continue
+		}
+		r := Ref(slot)
+		rec := x.mem.at(r)
+		if x.same(r, rec, tenant, name) && fn(r, rec, loadWord(rec)) {
+			return
+		}
+	}
+}
+
+func (x *index) same(r Ref, rec *record, tenant, name string) bool {
+	return int(rec.keyLen) == len(name) && int(rec.tenLen) == len(tenant) &&
+		string(x.mem.name(r, rec)) == name && (tenant == "" || string(x.mem.tenant(r, rec)) == tenant)
+}
+
+// committed is the visible record of a key. It is find without the closure, for the paths that count.
+func (x *index) committed(s *shard, h uint64, tenant, name string) (Ref, *record) {
+	slots := s.slots()
+	if len(slots) == 0 {
+		return 0, nil
+	}
+	mask := uint32(len(slots) - 1)
+	for i := uint32(h) & mask; slots[i] != 0; i = (i + 1) & mask {
+		slot := slots[i]
+		if uint32(slot>>32) != uint32(h) {
+			continue
+		}
+		r := Ref(slot)
+		rec := x.mem.at(r)
+		if stateOf(loadWord(rec)) == Committed && x.same(r, rec, tenant, name) {
+			return r, rec
+		}
+	}
+	return 0, nil
+}
+
+// sibling is the visible record of the key that rec, another record, has.
+func (x *index) sibling(s *shard, h uint64, rec Ref) (Ref, *record) {
+	mine := x.mem.at(rec)
+	name, tenant := x.mem.name(rec, mine), x.mem.tenant(rec, mine)
+	slots := s.slots()
+	mask := uint32(len(slots) - 1)
+	for i := uint32(h) & mask; slots[i] != 0; i = (i + 1) & mask {
+		r := Ref(slots[i])
+		if uint32(slots[i]>>32) != uint32(h) || r == rec {
+			continue
+		}
+		other := x.mem.at(r)
+		if stateOf(loadWord(other)) == Committed && bytes.Equal(x.mem.name(r, other), name) &&
+			bytes.Equal(x.mem.tenant(r, other), tenant) {
+			return r, other
+		}
+	}
+	return 0, nil
+}
+
+// groupOf is the record of a group.
+func (x *index) groupOf(s *shard, h uint64, tenant, name string) (Ref, *record) {
+	var ref Ref
+	var found *record
+	x.find(s, h, tenant, name, func(r Ref, rec *record, w uint64) bool {
+		if stateOf(w) != groupState {
+			return false
+		}
+		ref, found = r, rec
+		return true
+	})
+	return ref, found
+}
+
+// warm pulls the slots and records of a batch of hashes into the cache, so that the misses of the batch overlap
+// instead of following each other. It takes no lock: what it reads is only ever used as an address inside mem.
+func (x *index) warm(hashes []uint64) (sink uint64) {
+	for _, h := range hashes {
+		if slots := x.shardOf(h).slots(); len(slots) != 0 {
+			sink += atomic.LoadUint64(&slots[uint32(h)&uint32(len(slots)-1)])
+		}
+	}
+	for _, h := range hashes {
+		slots := x.shardOf(h).slots()
+		if len(slots) == 0 {
+			continue
+		}
+		mask := uint32(len(slots) - 1)
+		for i := uint32(h) & mask; ; i = (i + 1) & mask {
+			slot := atomic.LoadUint64(&slots[i])
+			if slot == 0 {
+				break
+			}
+			if uint32(slot>>32) == uint32(h) {
+				o := int64(Ref(slot)) * refUnit
+				sink += uint64(x.mem[o]) + uint64(x.mem[o+64])
+				break
+			}
+		}
+	}
+	return sink
+}
+
+// locks is the shards that one command holds: each once, taken in ascending order.
+type locks struct {
+	x   *index
+	ids []uint32
+}
+
+// with is the set and the shard of h. The set it is called on stays as it is, so that it can still be unlocked.
+func (l locks) with(h uint64) locks {
+	id := l.x.shardIndex(h)
+	ids := make([]uint32, 0, len(l.ids)+1)
+	for i, held := range l.ids {
+		if held == id {
+			return l
+		}
+		if held > id {
+			return locks{l.x, append(append(ids, id), l.ids[i:]...)}
+		}
+		ids = append(ids, held)
+	}
+	return locks{l.x, append(ids, id)}
+}
+
+func (l locks) has(h uint64) bool {
+	id := l.x.shardIndex(h)
+	for _, held := range l.ids {
+		if held == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (l locks) lock() {
+	for _, id := range l.ids {
+		l.x.shards[id].mu.Lock()
+	}
+}
+
+func (l locks) unlock() {
+	for _, id := range l.ids {
+		l.x.shards[id].mu.Unlock()
+	}
+}

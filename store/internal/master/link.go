@@ -1,0 +1,167 @@
+package master
+
+import (
+	"sync/atomic"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
+)
+
+// A link is a committed record without replicas that names an owner, whose replicas it shares. Owners know their
+// links by a chain that the lock of the owner's shard guards. An owner whose key is removed while links are left
+// stays as a held record, out of the index, until the last link goes.
+
+// LinkRequest makes a second key for an object's bytes.
+type LinkRequest struct {
+	Key
+	Target    string // in the same tenant
+	Owner     Ref    // a held owner from RestoreHeld, instead of Target
+	Gen       uint64 // of a link that comes back at start-up, 0 for a new one
+	Group     string
+	SoftUntil int64
+	HardPin   bool
+	Durable   bool
+}
+
+// Link commits the second key at once. The result describes it, with the replicas of its owner.
+func (m *Master) Link(now int64, q LinkRequest) (Object, error) {
+	rq := ReserveRequest{Key: q.Key, Size: 1, Group: q.Group, SoftUntil: q.SoftUntil, HardPin: q.HardPin,
+		Durable: q.Durable, Placement: OnSSD}
+	if err := m.check(&rq); err != nil {
+		return Object{}, err
+	}
+	h := m.index.hash(q.Tenant, q.Name)
+	if err := m.precheck(now, h, &rq); err != nil {
+		return Object{}, err
+	}
+	r, err := m.newRecord(now, h, &rq, nil)
+	if err != nil {
+		return Object{}, err
+	}
+	if q.Gen != 0 {
+		m.mem.at(r).gen = q.Gen
+	}
+	o, err := m.linkTo(now, h, r, &q, &rq)
+	if err != nil {
+		m.discard(r)
+	}
+	return o, err
+}
+
+func (m *Master) linkTo(now int64, h uint64, r Ref, q *LinkRequest, rq *ReserveRequest) (Object, error) {
+	l, owner, err := m.lockLink(h, q)
+	if err != nil {
+		return Object{}, err
+	}
+	defer l.unlock()
+	s := m.index.shardOf(h)
+	if stale, _, err := m.conflict(now, s, h, rq); err != nil || stale != 0 {
+		return Object{}, status.Exists
+	}
+	own := m.mem.at(owner)
+	if !readable(loadWord(own)) {
+		return Object{}, status.NoReplica
+	}
+	rec := m.mem.at(r)
+	if q.Group != "" {
+		g, err := m.groupLocked(groupHash(m.index.hash(q.Tenant, q.Group)), q.Tenant, q.Group)
+		if err != nil {
+			return Object{}, err
+		}
+		m.join(g, r, rec)
+	}
+	rec.size, rec.digest, rec.kind, rec.target = own.size, own.digest, own.kind, owner
+	rec.chain, own.chain = own.chain, r
+	atomic.StoreInt64(&rec.lease, 0)
+	m.mem.seal(r, rec)
+	s.insert(h, r)
+	atomic.StoreUint64(&rec.word, with(loadWord(rec)|FlagLink, Committed))
+	s.usage.add(rec, loadWord(rec), 1)
+	return m.object(r, rec, loadWord(rec)), nil
+}
+
+// lockLink locks the shards of the new key, its group and the owner: the target, or what the target links to.
+func (m *Master) lockLink(h uint64, q *LinkRequest) (l locks, owner Ref, err error) {
+	th := m.index.hash(q.Tenant, q.Target)
+	l = locks{x: m.index}.with(h).with(th)
+	if q.Group != "" {
+		l = l.with(groupHash(m.index.hash(q.Tenant, q.Group)))
+	}
+	if q.Owner != 0 {
+		l = l.with(m.index.hashRecord(q.Owner, m.mem.at(q.Owner)))
+		l.lock()
+		return l, q.Owner, nil
+	}
+	for {
+		l.lock()
+		r, rec := m.index.committed(m.index.shardOf(th), th, q.Tenant, q.Target)
+		if rec == nil {
+			l.unlock()
+			return l, 0, wrapf(status.NotFound, "link %.64q to %.64q", q.Name, q.Target)
+		}
+		if rec.target == 0 {
+			return l, r, nil
+		}
+		wider := l.with(m.index.hashRecord(rec.target, m.mem.at(rec.target)))
+		if len(wider.ids) == len(l.ids) {
+			return l, rec.target, nil
+		}
+		l.unlock()
+		l = wider
+	}
+}
+
+// unlink takes a link out of its owner's chain.
+func (m *Master) unlink(r Ref, rec *record) {
+	at := &m.mem.at(rec.target).chain
+	for *at != r {
+		at = &m.mem.at(*at).chain
+	}
+	*at = rec.chain
+}
+
+// releaseOwner frees a held owner that lost its last link.
+func (m *Master) releaseOwner(owner Ref) {
+	rec := m.mem.at(owner)
+	if stateOf(loadWord(rec)) != Held || rec.chain != 0 {
+		return
+	}
+	var until int64
+	if loadWord(rec)&FlagGuarded != 0 {
+		until = atomic.LoadInt64(&rec.lease)
+	}
+	h := m.index.hashRecord(owner, rec)
+	m.index.shardOf(h).usage.addReplicas(rec, loadWord(rec), -1)
+	m.retire(owner, rec, until)
+}
+
+// sharers is the number of keys that share an owner's bytes.
+func (m *Master) sharers(rec *record) (n int64) {
+	if stateOf(loadWord(rec)) == Committed {
+		n++
+	}
+	for r := rec.chain; r != 0; r = m.mem.at(r).chain {
+		n++
+	}
+	return n
+}
+
+// pinnedByLink reports whether a link of an owner has a hard pin, a live lease or a soft pin.
+func (m *Master) pinnedByLink(now int64, rec *record) (hard, soft bool) {
+	for r := rec.chain; r != 0; {
+		link := m.mem.at(r)
+		hard = hard || loadWord(link)&FlagHardPin != 0 || atomic.LoadInt64(m.leaseOf(link)) > now
+		soft = soft || link.softUntil > now
+		r = link.chain
+	}
+	return hard, soft
+}
+
+// OwnerName is the key under which a link's bytes were put.
+func (m *Master) OwnerName(k Key) string {
+	l, _, rec := m.open(m.index.hash(k.Tenant, k.Name), k)
+	defer l.unlock()
+	if rec == nil || rec.target == 0 {
+		return ""
+	}
+	return string(m.mem.name(rec.target, m.mem.at(rec.target)))
+}

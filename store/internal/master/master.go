@@ -1,0 +1,215 @@
+package master
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
+)
+
+// Master holds the metadata of one store. All methods are safe for concurrent use.
+type Master struct {
+	opts  Options
+	mem   memory
+	index *index
+	pool  *pool
+	gen   atomic.Uint64
+
+	segments [256]atomic.Pointer[arena.Allocator]
+	full     atomic.Uint64 // allocation failures, so that the owner can start an eviction
+
+	effects struct {
+		sync.Mutex
+		list []Effect
+	}
+	// waiting are retired records that no reader will free: a time must pass first.
+	waiting struct {
+		sync.Mutex
+		list []waiter
+	}
+	reading atomic.Int64
+}
+
+type waiter struct {
+	ref   Ref
+	gen   uint64
+	until int64
+}
+
+// New makes a master over opts.Records; see Restore for records that are already there.
+func New(opts Options) *Master {
+	m := &Master{opts: opts, mem: opts.Records}
+	m.index = newIndex(m.mem, opts.Shards)
+	m.pool = newPool(m.mem)
+	return m
+}
+
+// GrowRecords lets records use the first n bytes of Options.Records.
+func (m *Master) GrowRecords(n int64) { m.pool.grow(n) }
+
+// RecordRoom reports how many bytes of records can still be made, and how many are usable in all.
+func (m *Master) RecordRoom() (free, usable int64) {
+	f, u := m.pool.room()
+	return int64(f) * pageBytes, int64(u) * pageBytes
+}
+
+// Mount adds a segment to place replicas in. id is at most 255.
+func (m *Master) Mount(id SegmentID, a *arena.Allocator) { m.segments[id].Store(a) }
+
+// AllocFailures counts reservations that found no room.
+func (m *Master) AllocFailures() uint64 { return m.full.Load() }
+
+// CheckKey reports what is wrong with a key, nil if nothing is.
+func CheckKey(k Key) error {
+	switch {
+	case k.Name == "":
+		return wrapf(status.InvalidKey, "key is empty")
+	case len(k.Name) > MaxKeyBytes:
+		return wrapf(status.InvalidKey, "key %.32q... is %d bytes, limit %d", k.Name, len(k.Name), MaxKeyBytes)
+	case len(k.Tenant) > MaxTenantBytes:
+		return wrapf(status.InvalidKey, "tenant %.32q... is %d bytes, limit %d", k.Tenant, len(k.Tenant), MaxTenantBytes)
+	}
+	return nil
+}
+
+// object copies what a record says, and the replicas of its owner when it is a link.
+func (m *Master) object(r Ref, rec *record, w uint64) Object {
+	o := Object{Ref: r, Gen: rec.gen, Size: rec.size, Digest: rec.digest, Flags: w, SoftUntil: rec.softUntil,
+		Kind: rec.kind, holder: r}
+	if w&FlagLink != 0 {
+		const own = FlagMemory | FlagSSD | FlagOwnMemory | FlagMemoryBad | FlagSSDBad | FlagUnverified | FlagTable
+		o.holder = rec.target
+		rec = m.mem.at(rec.target)
+		o.Flags = w&^own | loadWord(rec)&own
+	}
+	o.Lease = atomic.LoadInt64(m.leaseOf(rec))
+	o.LastUse = atomic.LoadUint32(&rec.lastUse)
+	o.Readers = readersOf(loadWord(rec))
+	o.SSD, o.SSDKeyLen = rec.loc(), int(rec.tenLen)+1+int(rec.keyLen)
+	o.n = rec.nExt
+	if int(rec.nExt) <= len(o.few) {
+		for i := range int(rec.nExt) {
+			o.few[i] = unpack(*m.mem.extent(o.holder, rec, i))
+		}
+		return o
+	}
+	o.many = make([]Extent, rec.nExt)
+	for i := range o.many {
+		o.many[i] = unpack(*m.mem.extent(o.holder, rec, i))
+	}
+	return o
+}
+
+// leaseOf is the lease that protects a record: its group's, if it has one.
+func (m *Master) leaseOf(rec *record) *int64 {
+	if rec.group != 0 {
+		return &m.mem.at(rec.group).lease
+	}
+	return &rec.lease
+}
+
+// seconds is the coarse clock of lastUse.
+func seconds(now int64) uint32 { return uint32(now / 1e9) }
+
+func (m *Master) emit(e Effect) {
+	m.effects.Lock()
+	m.effects.list = append(m.effects.list, e)
+	m.effects.Unlock()
+	if m.opts.Notify != nil {
+		m.opts.Notify()
+	}
+}
+
+// TakeEffects hands over the effects that wait.
+func (m *Master) TakeEffects() []Effect {
+	m.effects.Lock()
+	defer m.effects.Unlock()
+	list := m.effects.list
+	m.effects.list = nil
+	return list
+}
+
+// retire ends a record that was taken out of the index, or an unfinished one. It is freed here, or by the last
+// reader, or by Tick once until has passed. The caller holds the record's shard lock.
+func (m *Master) retire(r Ref, rec *record, until int64) {
+	m.reading.Add(1)
+	setState(rec, Retired)
+	if until != 0 {
+		m.waiting.Lock()
+		m.waiting.list = append(m.waiting.list, waiter{r, rec.gen, until})
+		m.waiting.Unlock()
+		return
+	}
+	m.tryReap(r, rec)
+}
+
+// tryReap frees a retired record that nobody uses. Of all that try, one wins.
+func (m *Master) tryReap(r Ref, rec *record) {
+	if !claim(rec, Retired, reaping) {
+		return
+	}
+	m.reading.Add(-1)
+	m.freeReplicas(r, rec)
+	atomic.StoreUint64(&rec.word, uint64(Free))
+	m.pool.release(r)
+}
+
+func (m *Master) freeReplicas(r Ref, rec *record) {
+	w := loadWord(rec)
+	if w&FlagLink != 0 {
+		panic("master: BUG: a link has no replicas of its own")
+	}
+	m.freeMemory(r, rec, w)
+	if w&FlagSSD != 0 {
+		keyLen := int(rec.tenLen) + 1 + int(rec.keyLen)
+		m.emit(Effect{Kind: FreeSSD, SSD: rec.loc(), KeyLen: keyLen, Size: rec.size, Gen: rec.gen})
+	}
+}
+
+// freeMemory returns the extents of the memory replica.
+func (m *Master) freeMemory(r Ref, rec *record, w uint64) {
+	for i := range int(rec.nExt) {
+		m.freeExtent(unpack(*m.mem.extent(r, rec, i)))
+	}
+}
+
+func (m *Master) freeExtent(e Extent) {
+	if e.Segment == OwnFile {
+		m.emit(Effect{Kind: FreeOwnFile, OwnFile: uint64(e.Off), Size: e.Len})
+		return
+	}
+	m.segments[e.Segment].Load().Free(arena.Extent{Off: e.Off, Len: e.Len})
+}
+
+// Release lets go of a pin that Acquire, Reserve or a Replaced gave.
+func (m *Master) Release(r Ref) {
+	rec := m.mem.at(r)
+	w := atomic.AddUint64(&rec.word, ^(oneReader - 1))
+	if readersOf(w) == 0 && stateOf(w) == Retired && w&FlagGuarded == 0 {
+		m.tryReap(r, rec)
+	}
+}
+
+// Tick frees what only waited for time to pass. The owner calls it about once a second.
+func (m *Master) Tick(now int64) {
+	m.waiting.Lock()
+	var due []waiter
+	rest := m.waiting.list[:0]
+	for _, w := range m.waiting.list {
+		if w.until <= now {
+			due = append(due, w)
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	m.waiting.list = rest
+	m.waiting.Unlock()
+	for _, w := range due {
+		rec := m.mem.at(w.ref)
+		if stateOf(loadWord(rec)) == Retired && rec.gen == w.gen {
+			clearFlags(rec, FlagGuarded)
+			m.tryReap(w.ref, rec)
+		}
+	}
+}

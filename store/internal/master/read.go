@@ -1,0 +1,214 @@
+package master
+
+import (
+	"sync/atomic"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
+)
+
+// Acquire finds a readable object, raises its lease to now+ttl (0 for no lease) and pins it, so that neither an
+// eviction nor a removal frees its bytes before Release.
+func (m *Master) Acquire(now int64, k Key, ttl int64) (Object, error) {
+	h := m.index.hash(k.Tenant, k.Name)
+	s := m.index.shardOf(h)
+	s.mu.Lock()
+	r, rec := m.index.committed(s, h, k.Tenant, k.Name)
+	if rec == nil {
+		err := m.missLocked(s, h, k)
+		s.mu.Unlock()
+		return Object{}, err
+	}
+	w := loadWord(rec)
+	if w&FlagLink != 0 {
+		s.mu.Unlock()
+		return m.acquireLink(now, h, k, ttl)
+	}
+	o, err := m.pinLocked(now, r, rec, ttl)
+	s.mu.Unlock()
+	return o, err
+}
+
+// acquireLink is Acquire when the key's replicas are another record's: that one is pinned, so both are locked.
+func (m *Master) acquireLink(now int64, h uint64, k Key, ttl int64) (Object, error) {
+	l, r, rec := m.open(h, k)
+	defer l.unlock()
+	if rec == nil {
+		return Object{}, m.missLocked(m.index.shardOf(h), h, k)
+	}
+	if loadWord(rec)&FlagLink == 0 {
+		return m.pinLocked(now, r, rec, ttl)
+	}
+	m.touch(now, rec, ttl)
+	o := m.object(r, rec, loadWord(rec))
+	if _, err := m.pinLocked(now, rec.target, m.mem.at(rec.target), ttl); err != nil {
+		return Object{}, err
+	}
+	return o, nil
+}
+
+// pinLocked pins the record whose replicas will be read.
+func (m *Master) pinLocked(now int64, r Ref, rec *record, ttl int64) (Object, error) {
+	w := loadWord(rec)
+	if !readable(w) {
+		return Object{}, status.NoReplica
+	}
+	m.touch(now, rec, ttl)
+	atomic.AddUint64(&rec.word, oneReader)
+	return m.object(r, rec, w), nil
+}
+
+// touch notes a use: the last use, and the lease if one is asked for. A group's lease is shared, so it is only
+// raised when half of it is gone.
+func (m *Master) touch(now int64, rec *record, ttl int64) {
+	if sec := seconds(now); rec.lastUse != sec {
+		atomic.StoreUint32(&rec.lastUse, sec)
+	}
+	if ttl == 0 {
+		return
+	}
+	if rec.group == 0 {
+		if rec.lease < now+ttl {
+			atomic.StoreInt64(&rec.lease, now+ttl)
+		}
+		return
+	}
+	g := m.mem.at(rec.group)
+	if atomic.LoadInt64(&g.lease)-now <= ttl/2 {
+		raiseLease(g, now+ttl)
+	}
+}
+
+// Guard is Acquire for a reader in another process: no pin, but until the lease ends the bytes stay where they are
+// even if the key is removed or replaced. The reader must check the lease after its transfer.
+func (m *Master) Guard(now int64, k Key, ttl int64) (Object, error) {
+	o, err := m.Acquire(now, k, ttl)
+	if err != nil {
+		return o, err
+	}
+	rec := m.mem.at(o.holder)
+	raiseLease(rec, now+ttl)
+	setFlags(rec, FlagGuarded)
+	m.Release(o.holder)
+	o.Lease = now + ttl
+	return o, nil
+}
+
+// Holder is what Release takes for an object that Acquire returned.
+func (o *Object) Holder() Ref { return o.holder }
+
+// missLocked tells a key that is being written from one that is not there.
+func (m *Master) missLocked(s *shard, h uint64, k Key) error {
+	err := error(status.NotFound)
+	m.index.find(s, h, k.Tenant, k.Name, func(_ Ref, _ *record, w uint64) bool {
+		if stateOf(w) == Reserved {
+			err = status.NotReady
+		}
+		return err == error(status.NotReady)
+	})
+	return err
+}
+
+// Exists reports whether a readable object is there, and raises its lease if ttl is not 0.
+func (m *Master) Exists(now int64, k Key, ttl int64) bool {
+	return m.exists(now, m.index.hash(k.Tenant, k.Name), k, ttl)
+}
+
+func (m *Master) exists(now int64, h uint64, k Key, ttl int64) bool {
+	s := m.index.shardOf(h)
+	s.mu.Lock()
+	_, rec := m.index.committed(s, h, k.Tenant, k.Name)
+	if rec == nil {
+		s.mu.Unlock()
+		return false
+	}
+	w := loadWord(rec)
+	if w&FlagLink != 0 {
+		s.mu.Unlock()
+		return m.linkExists(now, h, k, ttl)
+	}
+	ok := readable(w)
+	if ok {
+		m.touch(now, rec, ttl)
+	}
+	s.mu.Unlock()
+	return ok
+}
+
+func (m *Master) linkExists(now int64, h uint64, k Key, ttl int64) bool {
+	o, err := m.acquireLink(now, h, k, ttl)
+	if err != nil {
+		return false
+	}
+	m.Release(o.holder)
+	return true
+}
+
+// warmBatch is how many keys of a batch are looked at together, so that their cache misses overlap.
+const warmBatch = 32
+
+// ExistsBatch fills found, which is as long as names.
+func (m *Master) ExistsBatch(now int64, tenant string, names []string, ttl int64, found []bool) {
+	var hashes [warmBatch]uint64
+	for len(names) > 0 {
+		n := min(len(names), warmBatch)
+		for i, name := range names[:n] {
+			hashes[i] = m.index.hash(tenant, name)
+		}
+		if n > 1 {
+			m.index.warm(hashes[:n])
+		}
+		for i, name := range names[:n] {
+			found[i] = m.exists(now, hashes[i], Key{tenant, name}, ttl)
+		}
+		names, found = names[n:], found[n:]
+	}
+}
+
+// Stat describes an object without touching its lease or last use. Reservations answer status.NotReady.
+func (m *Master) Stat(k Key) (Object, error) {
+	h := m.index.hash(k.Tenant, k.Name)
+	l, r, rec := m.open(h, k)
+	defer l.unlock()
+	if rec == nil {
+		return Object{}, m.missLocked(m.index.shardOf(h), h, k)
+	}
+	return m.object(r, rec, loadWord(rec)), nil
+}
+
+// GroupOf is the group of an object, "" when it has none.
+func (m *Master) GroupOf(k Key) string {
+	h := m.index.hash(k.Tenant, k.Name)
+	l, _, rec := m.open(h, k)
+	defer l.unlock()
+	if rec == nil || rec.group == 0 {
+		return ""
+	}
+	return string(m.mem.name(rec.group, m.mem.at(rec.group)))
+}
+
+// open locks the shards of a key's committed record, its group's and its owner's too. rec is nil when there is none;
+// the key's own shard is locked either way.
+func (m *Master) open(h uint64, k Key) (l locks, r Ref, rec *record) {
+	s := m.index.shardOf(h)
+	l = locks{x: m.index}.with(h)
+	for {
+		l.lock()
+		if r, rec = m.index.committed(s, h, k.Tenant, k.Name); rec == nil {
+			return l, 0, nil
+		}
+		wider := m.covering(l, rec)
+		if len(wider.ids) == len(l.ids) {
+			return l, r, rec
+		}
+		l.unlock()
+		l = wider
+	}
+}
+
+// CheckLease is what a reader in another process does after its transfer.
+func (o *Object) CheckLease(now int64) error {
+	if now >= o.Lease {
+		return status.LeaseExpired
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package master
+
+import (
+	"sync/atomic"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
+)
+
+// Remove ends an object. Without force a live lease or a reader refuses it; an unfinished put refuses it always. Bytes
+// that somebody still reads stay until that ends. Other members of its group stay: groups leave by eviction or
+// RemoveGroup.
+func (m *Master) Remove(now int64, k Key, force bool) (Replaced, error) {
+	h := m.index.hash(k.Tenant, k.Name)
+	s := m.index.shardOf(h)
+	l, r, rec := m.open(h, k)
+	defer l.unlock()
+	if rec == nil {
+		return Replaced{}, m.missLocked(s, h, k)
+	}
+	if !force && m.inUse(now, rec) {
+		return Replaced{}, status.HasLease
+	}
+	return m.removeLocked(s, h, r, rec), nil
+}
+
+// inUse reports a live lease or a reader.
+func (m *Master) inUse(now int64, rec *record) bool {
+	w := loadWord(rec)
+	if rec.target != 0 {
+		owner := m.mem.at(rec.target)
+		return atomic.LoadInt64(&rec.lease) > now || readersOf(loadWord(owner)) > 0
+	}
+	return atomic.LoadInt64(m.leaseOf(rec)) > now || readersOf(w) > 0
+}
+
+// removeLocked takes a committed object out of the index, its group and its owner's chain. Its bytes go now, with
+// the last reader, or, when links share them, with the last link. The shards that covering names are held.
+func (m *Master) removeLocked(s *shard, h uint64, r Ref, rec *record) Replaced {
+	w := loadWord(rec)
+	out := Replaced{Gen: rec.gen, Size: rec.size, Durable: w&FlagDurable != 0}
+	s.remove(h, r)
+	s.usage.add(rec, w, -1)
+	m.leave(r, rec)
+	if w&FlagLink != 0 {
+		m.unlink(r, rec)
+		out.Pinned = m.pinIfOnSSD(rec.target)
+		atomic.StoreUint64(&rec.word, uint64(Free))
+		m.releaseOwner(rec.target)
+		m.pool.release(r)
+		return out
+	}
+	out.Pinned = m.pinIfOnSSD(r)
+	if rec.chain != 0 {
+		m.mem.seal(r, rec) // leave changed it
+		clearFlags(rec, FlagHardPin)
+		setState(rec, Held)
+		return out
+	}
+	var until int64
+	if w&FlagGuarded != 0 {
+		until = atomic.LoadInt64(&rec.lease)
+	}
+	m.retire(r, rec, until)
+	return out
+}
+
+// pinIfOnSSD keeps the SSD space of a record until the caller's catalogue has forgotten the object.
+func (m *Master) pinIfOnSSD(r Ref) Ref {
+	rec := m.mem.at(r)
+	if loadWord(rec)&FlagSSD == 0 {
+		return 0
+	}
+	atomic.AddUint64(&rec.word, oneReader)
+	return r
+}
+
+// RemoveGroup removes all members of a group in one step, or none. refused names the member that stood in the way.
+func (m *Master) RemoveGroup(now int64, k Key, force bool) (out []RemovedKey, refused string, err error) {
+	l, g, members := m.openGroup(k)
+	defer l.unlock()
+	if g == 0 {
+		return nil, "", status.NotGroup
+	}
+	for _, r := range members {
+		rec := m.mem.at(r)
+		name := string(m.mem.name(r, rec))
+		if stateOf(loadWord(rec)) == Reserved {
+			return nil, name, status.NotReady
+		}
+		if !force && m.inUse(now, rec) {
+			return nil, name, status.HasLease
+		}
+	}
+	for _, r := range members {
+		rec := m.mem.at(r)
+		h := m.index.hashRecord(r, rec)
+		name := string(m.mem.name(r, rec))
+		out = append(out, RemovedKey{name, m.removeLocked(m.index.shardOf(h), h, r, rec)})
+	}
+	return out, "", nil
+}
+
+// RemovedKey is a key that went, and what is left to do about it.
+type RemovedKey struct {
+	Name string
+	Replaced
+}

@@ -1,0 +1,322 @@
+package master
+
+import (
+	"sync/atomic"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
+	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
+)
+
+// Evicted says what an eviction did to one object.
+type Evicted struct {
+	Key
+	Size    int64
+	Removed bool     // the object is gone; otherwise only this tier's replica is
+	Gone    Replaced // with Removed, as from Remove
+	SSD     Loc      // without Removed, from the SSD tier: forget Gen in the catalogue, then free this
+	Gen     uint64
+}
+
+// Evict lets an object, or a group, leave a tier, if it still may. An object that has a replica in another tier
+// loses only this one. Members of a group leave whole: if one of them would have no replica left, all are removed.
+func (m *Master) Evict(now int64, v Victim, tier Tier) ([]Evicted, error) {
+	if v.Group {
+		return m.evictGroup(now, v, tier)
+	}
+	h, ok := m.peek(v.Ref, v.Gen)
+	if !ok {
+		return nil, status.NotFound
+	}
+	s := m.index.shardOf(h)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec := m.mem.at(v.Ref)
+	if !m.isObject(s, h, v.Ref, v.Gen) || rec.group != 0 {
+		return nil, status.NotFound
+	}
+	if !m.evictableLocked(now, tier, rec) {
+		return nil, status.Busy
+	}
+	return []Evicted{m.evictLocked(s, h, v.Ref, rec, tier)}, nil
+}
+
+// isObject checks, under its shard lock, a ref that was found without one.
+func (m *Master) isObject(s *shard, h uint64, r Ref, gen uint64) bool {
+	rec := m.mem.at(r)
+	switch stateOf(loadWord(rec)) {
+	case Committed:
+		return rec.gen == gen && s.holds(h, r)
+	case Held:
+		return rec.gen == gen && m.pool.isRecord(r)
+	}
+	return false
+}
+
+func (m *Master) evictableLocked(now int64, tier Tier, rec *record) bool {
+	ok, _ := m.evictable(now, tier, rec)
+	if ok && rec.chain != 0 {
+		hard, _ := m.pinnedByLink(now, rec)
+		return !hard
+	}
+	return ok
+}
+
+// hasOther reports whether a replica that can be read would be left without tier's.
+func hasOther(w uint64, tier Tier) bool {
+	return readable(w &^ (FlagMemory << tier))
+}
+
+func (m *Master) evictLocked(s *shard, h uint64, r Ref, rec *record, tier Tier) Evicted {
+	out := Evicted{Key: m.keyOf(r, rec), Size: rec.size, Gen: rec.gen}
+	if w := loadWord(rec); !hasOther(w, tier) {
+		out.Removed, out.Gone = true, m.removeLocked(s, h, r, rec)
+		return out
+	}
+	m.dropReplica(s, r, rec, tier, &out)
+	return out
+}
+
+// dropReplica takes one tier's replica off a record that has no readers.
+func (m *Master) dropReplica(s *shard, r Ref, rec *record, tier Tier, out *Evicted) {
+	s.usage.addTier(rec, tier, -1)
+	if tier == TierSSD {
+		out.SSD = rec.loc()
+		clearFlags(rec, FlagSSD|FlagSSDBad)
+		rec.setLoc(Loc{})
+		return
+	}
+	var few [4]Extent
+	freed := few[:0]
+	for i := range int(rec.nExt) {
+		freed = append(freed, unpack(*m.mem.extent(r, rec, i)))
+	}
+	clearFlags(rec, FlagMemory|FlagMemoryBad|FlagOwnMemory|FlagTable|FlagUnverified)
+	rec.nExt = 0
+	m.mem.seal(r, rec) // before the space can be anybody else's
+	for _, e := range freed {
+		m.freeExtent(e)
+	}
+}
+
+func (m *Master) keyOf(r Ref, rec *record) Key {
+	return Key{string(m.mem.tenant(r, rec)), string(m.mem.name(r, rec))}
+}
+
+func (m *Master) evictGroup(now int64, v Victim, tier Tier) ([]Evicted, error) {
+	if _, ok := m.peek(v.Ref, v.Gen); !ok {
+		return nil, status.NotFound
+	}
+	l, g, members := m.openGroup(m.keyOf(v.Ref, m.mem.at(v.Ref)))
+	defer l.unlock()
+	if g != v.Ref || m.mem.at(g).gen != v.Gen {
+		return nil, status.NotFound
+	}
+	if atomic.LoadInt64(&m.mem.at(g).lease) > now {
+		return nil, status.Busy
+	}
+	whole := true
+	for _, r := range members {
+		rec := m.mem.at(r)
+		w := loadWord(rec)
+		if stateOf(w) != Committed || w&FlagLink != 0 || w&FlagHardPin != 0 {
+			return nil, status.Busy
+		}
+		if w&(FlagMemory<<tier) == 0 {
+			continue
+		}
+		if !m.evictableLocked(now, tier, rec) {
+			return nil, status.Busy
+		}
+		whole = whole && hasOther(w, tier)
+	}
+	var out []Evicted
+	for _, r := range members {
+		rec := m.mem.at(r)
+		h := m.index.hashRecord(r, rec)
+		s := m.index.shardOf(h)
+		e := Evicted{Key: m.keyOf(r, rec), Size: rec.size, Gen: rec.gen}
+		switch {
+		case !whole:
+			e.Removed, e.Gone = true, m.removeLocked(s, h, r, rec)
+		case loadWord(rec)&(FlagMemory<<tier) != 0:
+			m.dropReplica(s, r, rec, tier, &e)
+		default:
+			continue
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// GroupMembers lists the refs and generations of a group that was chosen as a victim, for its offload.
+func (m *Master) GroupMembers(v Victim) []Victim {
+	if _, ok := m.peek(v.Ref, v.Gen); !ok {
+		return nil
+	}
+	l, g, members := m.openGroup(m.keyOf(v.Ref, m.mem.at(v.Ref)))
+	defer l.unlock()
+	if g != v.Ref {
+		return nil
+	}
+	out := make([]Victim, 0, len(members))
+	for _, r := range members {
+		one := Victim{Gen: m.mem.at(r).gen}
+		one.Ref = r
+		out = append(out, one)
+	}
+	return out
+}
+
+// Copying is an object that is on its way to another tier. It is pinned until Attach, Promoted or Uncopied.
+type Copying struct {
+	Found
+	Group string
+}
+
+// StartCopy pins an object for a copy to tier, unless it is there already or somebody else copies it.
+func (m *Master) StartCopy(r Ref, gen uint64, tier Tier) (Copying, error) {
+	h, ok := m.peek(r, gen)
+	if !ok {
+		return Copying{}, status.NotFound
+	}
+	s := m.index.shardOf(h)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec := m.mem.at(r)
+	w := loadWord(rec)
+	if !m.isObject(s, h, r, gen) || w&FlagLink != 0 {
+		return Copying{}, status.NotFound
+	}
+	if w&(FlagOffloading|FlagMemory<<tier) != 0 || !readable(w) {
+		return Copying{}, status.Busy
+	}
+	setFlags(rec, FlagOffloading)
+	atomic.AddUint64(&rec.word, oneReader)
+	c := Copying{Found: Found{m.keyOf(r, rec), m.object(r, rec, w)}}
+	if rec.group != 0 {
+		c.Group = string(m.mem.name(rec.group, m.mem.at(rec.group)))
+	}
+	return c, nil
+}
+
+// Uncopied ends a copy that did not happen.
+func (m *Master) Uncopied(r Ref) {
+	clearFlags(m.mem.at(r), FlagOffloading)
+	m.Release(r)
+}
+
+// Attach ends a copy to the SSD tier: loc is where the object now is too. It fails when the object was removed
+// meanwhile; then the caller forgets and frees loc.
+func (m *Master) Attach(r Ref, loc Loc, durable bool) error {
+	defer m.Uncopied(r)
+	return m.withPinned(r, func(s *shard, rec *record) error {
+		rec.setLoc(loc)
+		set := FlagSSD
+		if durable {
+			set |= FlagDurable
+		}
+		setFlags(rec, set)
+		s.usage.addTier(rec, TierSSD, 1)
+		return nil
+	})
+}
+
+// withPinned runs fn under the shard lock of a record that the caller has pinned, if it still is an object.
+func (m *Master) withPinned(r Ref, fn func(*shard, *record) error) error {
+	rec := m.mem.at(r)
+	s := m.index.shardOf(m.index.hashRecord(r, rec))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := stateOf(loadWord(rec)); st != Committed && st != Held {
+		return status.NotFound
+	}
+	return fn(s, rec)
+}
+
+// PlaceCopy takes space in memory for a promotion: the data extents, then the chunk table if there is one.
+func (m *Master) PlaceCopy(c *Copying) ([]Extent, error) {
+	var buf [4]arena.Extent
+	q := ReserveRequest{Key: c.Key, Size: c.Size}
+	extents, err := m.place(&q, buf[:0])
+	if err != nil {
+		return nil, err
+	}
+	if len(extents) > int(m.mem.at(c.Ref).extCap) {
+		m.unplace(extents)
+		return nil, wrapf(status.NoSpace, "promote %.64q: memory is in %d pieces", c.Name, len(extents))
+	}
+	out := make([]Extent, len(extents))
+	for i, e := range extents {
+		out[i] = Extent{0, e.Off, e.Len}
+	}
+	return out, nil
+}
+
+// Promoted ends a copy to memory; on failure the extents are free again.
+func (m *Master) Promoted(r Ref, extents []Extent) error {
+	defer m.Uncopied(r)
+	err := m.withPinned(r, func(s *shard, rec *record) error {
+		if loadWord(rec)&FlagMemory != 0 {
+			return status.Exists
+		}
+		for i, e := range extents {
+			*m.mem.extent(r, rec, i) = pack(e)
+		}
+		rec.nExt = uint16(len(extents))
+		m.mem.seal(r, rec)
+		set := FlagMemory
+		if sum.Chunks(rec.size) > 1 {
+			set |= FlagTable
+		}
+		if extents[0].Segment == OwnFile {
+			set |= FlagOwnMemory
+		}
+		setFlags(rec, set)
+		s.usage.addTier(rec, TierMemory, 1)
+		return nil
+	})
+	if err != nil {
+		m.FreeExtents(extents)
+	}
+	return err
+}
+
+// FreeExtents gives back what PlaceCopy took.
+func (m *Master) FreeExtents(extents []Extent) {
+	for _, e := range extents {
+		if e.Segment != OwnFile {
+			m.freeExtent(e)
+		}
+	}
+}
+
+// Quarantine takes a replica out of service: its bytes are not what was put. The caller has the object pinned. It
+// reports whether another replica is left.
+func (m *Master) Quarantine(o *Object, tier Tier) bool {
+	rec := m.mem.at(o.holder)
+	setFlags(rec, FlagMemoryBad<<tier)
+	return readable(loadWord(rec))
+}
+
+// Verified notes that the memory replica of an object that came back from a restart was read and is right.
+func (m *Master) Verified(o *Object) { clearFlags(m.mem.at(o.holder), FlagUnverified) }
+
+// GenOf is the generation of a record that was just looked at; StartCopy checks it again.
+func (m *Master) GenOf(r Ref) uint64 { return m.mem.at(r).gen }
+
+// SetDurable notes that an object's SSD replica is on stable storage and promised. The object must have been
+// described by this master; if it was replaced meanwhile nothing happens.
+func (m *Master) SetDurable(o *Object) {
+	h, ok := m.peek(o.Ref, o.Gen)
+	if !ok {
+		return
+	}
+	s := m.index.shardOf(h)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.isObject(s, h, o.Ref, o.Gen) {
+		setFlags(m.mem.at(o.Ref), FlagDurable)
+		setFlags(m.mem.at(o.holder), FlagDurable) // a link keeps its owner
+	}
+}
