@@ -1,0 +1,179 @@
+package store
+
+import (
+	"context"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+)
+
+// Batch forms give a result per item, in order; a failed item does not touch the others. They cost one clock read, one
+// pass through the gate and, where something is made durable, one sync. A batch has at most MaxBatch items.
+
+func tooMany(what string, n int) error {
+	return errors.WithMessagef(ErrInvalidParams, "%s: batch of %d, limit %d", what, n, MaxBatch)
+}
+
+// fillErrors is the same error for each item of a batch.
+func fillErrors(n int, err error) []error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+// PutItem is an object of a PutBatch: the concatenation of Parts.
+type PutItem struct {
+	Key   string
+	Parts [][]byte
+	Opts  *PutOptions
+}
+
+// PutBatch stores many objects. All that are durable become so with one sync.
+func (s *Store) PutBatch(ctx context.Context, items []PutItem) []error {
+	if len(items) > MaxBatch {
+		return fillErrors(len(items), tooMany("put", len(items)))
+	}
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return fillErrors(len(items), err)
+	}
+	defer s.gate.leave(stripe)
+	errs := make([]error, len(items))
+	var durable []*staged
+	var index []int
+	for i := range items {
+		p, err := s.stageItem(ctx, &items[i])
+		switch {
+		case err != nil:
+			errs[i] = err
+		case items[i].Opts != nil && items[i].Opts.Durable:
+			durable, index = append(durable, &p), append(index, i)
+		default:
+			errs[i] = s.commit(&p, ssdNowhere)
+		}
+	}
+	if len(durable) > 0 {
+		for j, err := range s.commitDurable(ctx, durable) {
+			errs[index[j]] = err
+		}
+	}
+	return errs
+}
+
+func (s *Store) stageItem(ctx context.Context, item *PutItem) (staged, error) {
+	var size int64
+	for _, p := range item.Parts {
+		size += int64(len(p))
+	}
+	q, err := s.request(item.Key, size, item.Opts)
+	if err != nil {
+		return staged{}, err
+	}
+	return s.stage(ctx, q, item.Parts)
+}
+
+// GetItem is a read of a GetBatch: the whole object into the concatenation of Dst, which may be larger.
+type GetItem struct {
+	Key string
+	Dst [][]byte
+	N   int64 // set to the object's size
+	Err error // set to what went wrong
+}
+
+// GetBatch reads many objects into buffers of the caller. It sets N and Err of each item. opts may be nil.
+func (s *Store) GetBatch(ctx context.Context, items []GetItem, opts *ReadOptions) {
+	for i := range items {
+		it := &items[i]
+		if len(items) > MaxBatch {
+			it.Err = tooMany("get", len(items))
+			continue
+		}
+		it.N, it.Err = s.getParts(ctx, it.Key, it.Dst, opts)
+	}
+}
+
+func (s *Store) getParts(ctx context.Context, key string, dst [][]byte, opts *ReadOptions) (int64, error) {
+	r, err := s.acquire(key, opts)
+	if err != nil {
+		return 0, err
+	}
+	defer r.release()
+	room := int64(0)
+	for _, d := range dst {
+		room += int64(len(d))
+	}
+	if room < r.o.Size {
+		return 0, tooSmall(key, int(room), r.o.Size)
+	}
+	off := int64(0)
+	for _, d := range dst {
+		d = d[:min(int64(len(d)), r.o.Size-off)]
+		if len(d) == 0 {
+			continue
+		}
+		if err := r.read(ctx, d, off); err != nil {
+			return 0, err
+		}
+		off += int64(len(d))
+	}
+	return r.o.Size, nil
+}
+
+// ExistsBatch fills found, as long as keys, and protects what is there for Options.LeaseTTL.
+func (s *Store) ExistsBatch(keys []string, found []bool) error {
+	if len(keys) > MaxBatch {
+		return tooMany("exists", len(keys))
+	}
+	if len(found) != len(keys) {
+		return errors.WithMessagef(ErrInvalidParams, "exists: %d keys, %d results", len(keys), len(found))
+	}
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return err
+	}
+	s.m.ExistsBatch(s.now(), s.tenant, keys, int64(s.opts.LeaseTTL), found)
+	s.gate.leave(stripe)
+	return nil
+}
+
+// RemoveBatch removes many objects, like Remove, with one write of the catalogue.
+func (s *Store) RemoveBatch(keys []string, force bool) []error {
+	if len(keys) > MaxBatch {
+		return fillErrors(len(keys), tooMany("remove", len(keys)))
+	}
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return fillErrors(len(keys), err)
+	}
+	defer s.gate.leave(stripe)
+	errs := make([]error, len(keys))
+	gone := make([]master.Replaced, len(keys))
+	for i, key := range keys {
+		if gone[i], errs[i] = s.m.Remove(s.now(), s.key(key), force); errs[i] == nil {
+			s.noteRemoved(key, gone[i].Size)
+		}
+	}
+	if err := s.forget(s.tenant, keys, gone); err != nil {
+		for i := range errs {
+			if errs[i] == nil && gone[i].Pinned != 0 {
+				errs[i] = err
+			}
+		}
+	}
+	return errs
+}
+
+// StatBatch describes many objects; infos and errs are as long as keys.
+func (s *Store) StatBatch(keys []string) (infos []Info, errs []error) {
+	if len(keys) > MaxBatch {
+		return make([]Info, len(keys)), fillErrors(len(keys), tooMany("stat", len(keys)))
+	}
+	infos, errs = make([]Info, len(keys)), make([]error, len(keys))
+	for i, key := range keys {
+		infos[i], errs[i] = s.Stat(key)
+	}
+	return infos, errs
+}

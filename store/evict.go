@@ -1,0 +1,322 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
+	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
+	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+	"github.com/kvcache-ai/mooncake-go/store/internal/policy"
+	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
+)
+
+// evictor orders evictions: one at a time, so that two puts under pressure don't both free the same share.
+type evictor struct {
+	memory sync.Mutex
+	ssd    sync.Mutex
+	used   atomic.Int64 // bytes put since the background eviction last looked
+	leased atomic.Int64 // bytes that the last eviction of memory left only because of leases
+}
+
+// noticeUse wakes the background eviction once in a while.
+func (c *core) noticeUse(n int64) {
+	if c.evicting.used.Add(n) > c.opts.MemoryBytes/128 {
+		c.evicting.used.Store(0)
+		signal(c.wake.evictor)
+	}
+}
+
+// evictLoop keeps memory below its watermark, and copies the coldest objects to the SSD tier before they have to go.
+func (c *core) evictLoop() {
+	for {
+		select {
+		case <-c.stop.Done():
+			return
+		case <-c.wake.evictor:
+		}
+		if c.tier != nil && c.opts.Offload == OffloadEager {
+			_ = c.offloadAll(c.stop) // what can't be written now stays in memory
+		}
+		if !c.memory.done.Load() {
+			continue // the machine still gives memory: no pressure yet
+		}
+		used, capacity := c.memoryUse()
+		if n := policy.Pressure(used, capacity, c.opts.HighWatermark, c.opts.EvictionRatio, false); n > 0 {
+			c.evict(c.stop, n)
+			continue
+		}
+		ahead := c.opts.HighWatermark - c.opts.EvictionRatio
+		if n := policy.Pressure(used, capacity, ahead, c.opts.EvictionRatio, false); n > 0 && c.canOffload() {
+			victims, _ := c.m.Victims(c.now(), master.TierMemory, policy.Need{Bytes: n}, policy.Config{})
+			c.offloadVictims(c.stop, victims)
+		}
+	}
+}
+
+func (c *core) canOffload() bool { return c.tier != nil && c.opts.Offload != OffloadNever }
+
+// memoryUse is what objects take and what they could.
+func (c *core) memoryUse() (used, capacity int64) {
+	st, own := c.alloc.Stats(), c.budget.Used(arena.OwnFile)
+	return st.Capacity - st.Free + own, st.Capacity + own
+}
+
+// evict frees at least need bytes of memory if it can, and the configured share of it besides. It returns the bytes
+// that left.
+func (c *core) evict(ctx context.Context, need int64) (freed int64) {
+	c.evicting.memory.Lock()
+	defer c.evicting.memory.Unlock()
+	used, capacity := c.memoryUse()
+	need = max(need, policy.Pressure(used, capacity, c.opts.HighWatermark, c.opts.EvictionRatio, true))
+	victims, leased := c.m.Victims(c.now(), master.TierMemory, policy.Need{Bytes: need}, policy.Config{})
+	c.evicting.leased.Store(leased)
+	c.counters.evictions.attempted.add(1)
+	for len(victims) > 0 && ctx.Err() == nil {
+		batch := victims[:batchLen(victims)]
+		victims = victims[len(batch):]
+		if c.canOffload() {
+			c.offloadVictims(ctx, batch)
+		}
+		freed += c.evictBatch(batch)
+	}
+	switch {
+	case freed > 0:
+		c.counters.evictions.successful.add(1)
+	case leased > 0:
+		c.counters.evictions.blockedByLease.add(1)
+	}
+	c.runEffects()
+	return freed
+}
+
+// offloadBytes and offloadCount bound what is copied to the SSD tier with one sync.
+const (
+	offloadBytes = 64 << 20
+	offloadCount = 4096
+)
+
+// batchLen is how many victims go through offload and eviction together.
+func batchLen(victims []master.Victim) int {
+	var n int64
+	for i, v := range victims {
+		if n += v.Size; n > offloadBytes && i > 0 || i == offloadCount {
+			return i
+		}
+	}
+	return len(victims)
+}
+
+func (c *core) evictBatch(batch []master.Victim) (freed int64) {
+	for _, v := range batch {
+		gone, err := c.m.Evict(c.now(), v, master.TierMemory)
+		if err != nil {
+			continue // it was read or removed meanwhile
+		}
+		for _, e := range gone {
+			freed += e.Size
+			c.noteEvicted(e, TierMemory)
+			if e.Removed {
+				_ = c.forgetOne(e.Tenant, e.Name, e.Gone) // a record that stays is void at the next Open
+			}
+		}
+	}
+	return freed
+}
+
+func (c *core) noteEvicted(e master.Evicted, t Tier) {
+	c.counters.evictions.keys[t].add(1)
+	c.counters.evictions.bytes[t].add(e.Size)
+	what, reason := Demoted, "memory pressure; it stays on SSD"
+	switch {
+	case e.Removed && t == TierMemory:
+		what, reason = Evicted, "memory pressure; it was nowhere else"
+	case e.Removed:
+		what, reason = Evicted, "the SSD tier is full; it was nowhere else"
+	case t == TierSSD:
+		reason = "the SSD tier is full; it stays in memory"
+	}
+	c.log.add(Decision{Time: c.clock(), Tenant: e.Tenant, Key: e.Name, What: what, Tier: t, Reason: reason})
+	kind := EventDemoted
+	if e.Removed {
+		kind = EventEvicted
+	}
+	c.feed.send(Event{Kind: kind, Tenant: e.Tenant, Key: e.Name, Size: e.Size, Tier: t})
+}
+
+// offloadVictims copies to the SSD tier those that are not there. A failure leaves them in memory only.
+func (c *core) offloadVictims(ctx context.Context, victims []master.Victim) {
+	var o offload
+	for _, v := range victims {
+		if !v.Group {
+			o.add(c, v.Ref, v.Gen)
+			continue
+		}
+		for _, member := range c.m.GroupMembers(v) {
+			o.add(c, member.Ref, member.Gen)
+		}
+	}
+	_ = o.write(ctx, c)
+}
+
+// offloadAll copies every object to the SSD tier that is only in memory.
+func (c *core) offloadAll(ctx context.Context) error {
+	var o offload
+	for n := uint32(1); n < c.m.Pages(); n++ {
+		for _, f := range c.m.MemoryOnly(n) {
+			o.add(c, f.Ref, f.Gen)
+			if o.bytes > offloadBytes || len(o.list) >= offloadCount {
+				if err := o.write(ctx, c); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return o.write(ctx, c)
+}
+
+// offload is objects on their way to the SSD tier with one sync.
+type offload struct {
+	list  []copied
+	bytes int64
+}
+
+type copied struct {
+	master.Copying
+	p staged
+}
+
+// add pins an object for the copy, unless it is there already.
+func (o *offload) add(c *core, ref master.Ref, gen uint64) {
+	cp, err := c.m.StartCopy(ref, gen, master.TierSSD)
+	if err != nil {
+		return
+	}
+	one := copied{Copying: cp}
+	one.p = staged{key: cp.Key, group: cp.Group, o: cp.Object, data: c.pieces(&cp.Object, nil)}
+	if one.p.table, err = c.loadTable(&cp.Object, nil); err != nil {
+		c.m.Uncopied(ref) // a read will find the same and quarantine it
+		return
+	}
+	o.list = append(o.list, one)
+	o.bytes += cp.Size
+}
+
+// write copies what was added and starts anew.
+func (o *offload) write(ctx context.Context, c *core) error {
+	list, bytes := o.list, o.bytes
+	*o = offload{}
+	if len(list) == 0 {
+		return nil
+	}
+	err := c.roomOnSSD(ctx, bytes)
+	if err == nil {
+		err = c.writeOffload(ctx, list)
+	}
+	if err != nil {
+		c.counters.offload.failed.add(int64(len(list)))
+		for i := range list {
+			c.m.Uncopied(list[i].Ref)
+		}
+		return ssdError(err)
+	}
+	c.counters.offload.keys.add(int64(len(list)))
+	c.counters.offload.bytes.add(bytes)
+	return nil
+}
+
+// appendCopies writes the bytes into the tier's containers.
+func (c *core) appendCopies(ctx context.Context, list []copied) ([]ssd.Loc, error) {
+	items := make([]ssd.Item, 0, len(list))
+	for i := range list {
+		p := &list[i].p
+		items = append(items, ssd.Item{Head: p.head(), Data: p.data})
+	}
+	return c.tier.Append(ctx, items)
+}
+
+// writeOffload puts bytes, then metadata, on the SSD tier. The catalogue is not synced: what is lost with the machine
+// is a cache.
+func (c *core) writeOffload(ctx context.Context, list []copied) error {
+	locs, err := c.appendCopies(ctx, list)
+	if err != nil {
+		return err
+	}
+	var b catalog.Batch
+	for i := range list {
+		p := &list[i].p
+		r := catalogueRecord(p.key, &p.o, p.group, false, locs[i])
+		b.Put(&r)
+	}
+	if err = c.tier.Sync(ctx); err == nil {
+		err = c.catalog.Apply(&b, false)
+	}
+	if err != nil {
+		for i := range list {
+			c.forgetUncommitted(list[i].Key, list[i].Gen, locs[i], list[i].Size)
+		}
+		return err
+	}
+	for i := range list {
+		if c.m.Attach(list[i].Ref, masterLoc(locs[i]), false) != nil { // removed meanwhile
+			c.forgetUncommitted(list[i].Key, list[i].Gen, locs[i], list[i].Size)
+		}
+	}
+	return nil
+}
+
+// roomOnSSD makes room for n more bytes on the SSD tier, below its watermark if it can.
+func (c *core) roomOnSSD(ctx context.Context, n int64) error {
+	limit := int64(float64(c.opts.SSDBytes) * c.opts.HighWatermark)
+	live := c.tier.Usage().LiveBytes
+	if live+n <= limit {
+		return nil
+	}
+	c.evictSSD(ctx, max(live+n-limit, int64(float64(c.opts.SSDBytes)*c.opts.EvictionRatio)))
+	if live = c.tier.Usage().LiveBytes; live+n > c.opts.SSDBytes {
+		return errors.WithMessagef(ErrNoSpace, "the SSD tier holds %d bytes, %d more are over its limit %d", live, n, c.opts.SSDBytes)
+	}
+	return nil
+}
+
+// evictSSD lets the oldest objects leave the SSD tier that nobody was promised to find there.
+func (c *core) evictSSD(ctx context.Context, need int64) {
+	c.evicting.ssd.Lock()
+	defer c.evicting.ssd.Unlock()
+	victims, _ := c.m.Victims(c.now(), master.TierSSD, policy.Need{Bytes: need}, policy.Config{})
+	var b catalog.Batch
+	var space []forgotten
+	for _, v := range victims {
+		if ctx.Err() != nil {
+			break
+		}
+		gone, err := c.m.Evict(c.now(), v, master.TierSSD)
+		if err != nil {
+			continue
+		}
+		for _, e := range gone {
+			c.noteEvicted(e, TierSSD)
+			if e.Removed {
+				_ = c.forgetOne(e.Tenant, e.Name, e.Gone)
+				continue
+			}
+			b.Delete(e.Tenant, e.Name, e.Gen)
+			space = append(space, forgotten{e.SSD, len(e.Tenant) + 1 + len(e.Name), e.Size})
+		}
+	}
+	if c.catalog.Apply(&b, false) == nil {
+		c.frees.add(space...)
+	}
+	c.runEffects()
+	_ = c.freeForgotten()
+}
+
+// whyFull adds to a refusal what stood in the way.
+func (c *core) whyFull(err error) error {
+	u := c.m.Usage()
+	return errors.WithMessagef(err, "nothing more can be evicted: %d bytes are leased, %d objects hard pinned, %d bytes being written",
+		c.evicting.leased.Load(), u.HardPins, u.Reserved)
+}

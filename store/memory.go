@@ -1,0 +1,277 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
+	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
+)
+
+// The DRAM budget has one pot. The segment's data region grows in the background until only headroom is left; its
+// metadata region and memory files of their own grow on demand, out of the headroom first, then out of slabs that are
+// wholly free, then by eviction.
+
+const (
+	metaSlack   = 1 << 20 // of address space: the last pages of a metadata region are never used
+	metaStep    = arena.StepBytes
+	growStep    = 16 << 20 // of the data region, once the first piece is there
+	minHeadroom = 2 * arena.StepBytes
+)
+
+// memoryState is how far the segment has grown. mu orders growth and return of memory.
+type memoryState struct {
+	sync.Mutex
+	meta  int64   // bytes of the metadata region in use
+	data  int64   // bytes of the data region that were ever in use
+	holes []int64 // slabs that went back to the machine, by offset
+	full  error   // why growth stopped, if the machine refused
+	ready chan struct{}
+	done  atomic.Bool // nothing is left to grow
+}
+
+func (c *core) headroom() int64 {
+	return max(minHeadroom, roundUp(c.opts.MemoryBytes/64, arena.StepBytes))
+}
+
+// firstMemory makes the store able to take its first object; the rest comes in the background.
+func (c *core) firstMemory() error {
+	c.memory.ready = make(chan struct{})
+	if c.memory.meta == 0 {
+		if err := c.growMeta(metaStep); err != nil {
+			return err
+		}
+	}
+	if c.memory.data == 0 {
+		return c.growData(arena.StepBytes)
+	}
+	return nil
+}
+
+// growMeta takes n more bytes for records.
+func (c *core) growMeta(n int64) error {
+	c.memory.Lock()
+	defer c.memory.Unlock()
+	if free, usable := c.m.RecordRoom(); usable > 0 && free >= n/2 {
+		return nil // somebody else was faster
+	}
+	n = min(n, int64(len(c.seg.Meta()))/arena.StepBytes*arena.StepBytes-c.memory.meta)
+	if n <= 0 {
+		return errors.WithMessage(ErrNoSpace, "metadata has reached its limit")
+	}
+	if !c.takeBudget(arena.Metadata, n) {
+		return status.MetaShortage
+	}
+	if err := c.seg.Reserve(arena.MetaRegion, c.memory.meta, n); err != nil {
+		c.budget.Sub(arena.Metadata, n)
+		return memoryError(err)
+	}
+	c.memory.meta += n
+	c.m.GrowRecords(c.memory.meta)
+	return nil
+}
+
+// growData takes up to n more bytes for objects. It returns errGrown when the budget or the region ends.
+func (c *core) growData(n int64) error {
+	c.memory.Lock()
+	defer c.memory.Unlock()
+	off, hole := c.memory.data, false
+	if k := len(c.memory.holes); k > 0 {
+		off, n, hole = c.memory.holes[k-1], c.seg.SlabBytes(), true
+	} else {
+		n = min(n, int64(len(c.data))-off, c.seg.SlabBytes()-off%c.seg.SlabBytes())
+	}
+	room := c.opts.MemoryBytes - c.budget.Total() - c.headroom()
+	if off == 0 && !hole {
+		room = n // the first piece is never refused
+	}
+	if !hole {
+		n = min(n, room/arena.StepBytes*arena.StepBytes)
+	}
+	if n <= 0 || n > room || !c.budget.TryReserve(arena.Data, n) {
+		return errGrown
+	}
+	if err := c.seg.Reserve(arena.DataRegion, off, n); err != nil {
+		c.budget.Sub(arena.Data, n)
+		return memoryError(err)
+	}
+	if hole {
+		c.memory.holes = c.memory.holes[:len(c.memory.holes)-1]
+	} else {
+		c.memory.data += n
+	}
+	c.alloc.AddRange(off, n)
+	return nil
+}
+
+var errGrown = errors.New("memory budget is used up")
+
+// takeBudget counts n bytes against the budget, giving free slabs back to the machine if need be. The caller holds
+// memory's lock.
+func (c *core) takeBudget(p arena.Purpose, n int64) bool {
+	for !c.budget.TryReserve(p, n) {
+		off, ok := c.alloc.TakeIdleSlab()
+		if !ok {
+			return false
+		}
+		if err := c.seg.Release(arena.DataRegion, off, c.seg.SlabBytes()); err != nil {
+			return false // the slab is lost to allocation, not to the accounts
+		}
+		c.budget.Sub(arena.Data, c.seg.SlabBytes())
+		c.memory.holes = append(c.memory.holes, off)
+	}
+	return true
+}
+
+// grow is the goroutine that takes the memory budget from the machine, and later what objects gave back.
+func (c *core) grow() {
+	for {
+		err := c.growData(growStep)
+		switch {
+		case c.stop.Err() != nil:
+			return
+		case err == nil:
+			continue
+		case err != errGrown:
+			c.memory.Lock()
+			c.memory.full = err
+			c.memory.Unlock()
+		}
+		if !c.memory.done.Swap(true) {
+			close(c.memory.ready)
+		}
+		select {
+		case <-c.stop.Done():
+			return
+		case <-c.wake.grower:
+		}
+	}
+}
+
+// WaitReady returns when the whole memory budget was taken from the machine, or the machine refused the rest: then
+// with the reason, and the store goes on with what it has.
+func (s *Store) WaitReady(ctx context.Context) error {
+	select {
+	case <-s.memory.ready:
+		s.memory.Lock()
+		defer s.memory.Unlock()
+		return s.memory.full
+	case <-s.stop.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// newOwnFile makes a memory file for one object, making room for it if need be.
+func (c *core) newOwnFile(ctx context.Context, size int64) (*arena.File, error) {
+	n := roundUp(size, 4096)
+	for try := 0; ; try++ {
+		c.memory.Lock()
+		ok := c.takeBudget(arena.OwnFile, n)
+		c.memory.Unlock()
+		if ok {
+			break
+		}
+		if freed := c.evict(ctx, max(n, c.seg.SlabBytes())); freed == 0 || try >= 8 {
+			return nil, errors.WithMessagef(ErrNoSpace, "a file of %d bytes: %d of the memory budget %d are taken",
+				size, c.budget.Total(), c.opts.MemoryBytes)
+		}
+	}
+	f, err := c.files.Create(size)
+	if err != nil {
+		c.budget.Sub(arena.OwnFile, n)
+		return nil, memoryError(err)
+	}
+	c.own.put(f)
+	return f, nil
+}
+
+// dropOwnFile frees a memory file that no object has.
+func (c *core) dropOwnFile(id uint64) {
+	f := c.own.take(id)
+	if f == nil {
+		return
+	}
+	n := roundUp(int64(len(f.Bytes())), 4096)
+	c.stamps.drop(memoryStamp(id))
+	_ = f.Remove()
+	c.budget.Sub(arena.OwnFile, n)
+	signal(c.wake.grower)
+}
+
+// restoreMemory brings back what an earlier process left in the segment.
+func (c *core) restoreMemory() {
+	for off, n := range c.seg.Reserved(arena.MetaRegion) {
+		c.budget.Add(arena.Metadata, n)
+		if off == c.memory.meta {
+			c.memory.meta += n
+		}
+	}
+	for off, n := range c.seg.Reserved(arena.DataRegion) {
+		c.budget.Add(arena.Data, n)
+		for at := roundUp(c.memory.data, c.seg.SlabBytes()); at < off/c.seg.SlabBytes()*c.seg.SlabBytes(); at += c.seg.SlabBytes() {
+			c.memory.holes = append(c.memory.holes, at)
+		}
+		c.memory.data = off + n
+		c.alloc.AddRange(off, n)
+	}
+	c.m.GrowRecords(c.memory.meta)
+	found := c.m.Restore(c.attachOwnFile)
+	c.counters.restoredMemory.Store(found.Kept)
+	ids, _ := c.files.List()
+	for _, id := range ids {
+		if c.own.get(id) == nil {
+			_ = c.files.Remove(id)
+		}
+	}
+}
+
+func (c *core) attachOwnFile(id uint64, size int64) error {
+	if c.own.get(id) != nil {
+		return status.Corrupt // two objects can't have one file
+	}
+	f, err := c.files.Attach(id, size)
+	if err != nil {
+		return err
+	}
+	c.budget.Add(arena.OwnFile, roundUp(size, 4096))
+	c.own.put(f)
+	return nil
+}
+
+// janitor frees what the master gave up, lets time pass for it, and forgets what the catalogue forgot.
+func (c *core) janitor() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.stop.Done():
+			c.runEffects()
+			return
+		case <-tick.C:
+			c.m.Tick(c.now())
+		case <-c.wake.janitor:
+		}
+		c.runEffects()
+		if c.tier != nil {
+			_ = c.freeForgotten() // what could not be freed now stays on the list
+		}
+	}
+}
+
+func (c *core) runEffects() {
+	for _, e := range c.m.TakeEffects() {
+		switch e.Kind {
+		case master.FreeOwnFile:
+			c.dropOwnFile(e.OwnFile)
+		case master.FreeSSD:
+			c.frees.add(forgotten{e.SSD, e.KeyLen, e.Size})
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
+	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
+	"github.com/kvcache-ai/mooncake-go/store/internal/dirlock"
+	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
+)
+
+// Open starts an embedded store. With Options.Dir it first brings back what the directory and surviving shared memory
+// hold; the memory budget is then taken in the background. ctx bounds only the opening.
+func Open(ctx context.Context, opts Options) (*Store, error) {
+	return openWith(ctx, opts, seams{})
+}
+
+// seams are the parts that tests replace by ones with faults.
+type seams struct {
+	fs      ssd.FS
+	catalog func(dir string) (catalog.Catalog, error)
+	limits  arena.MemLimits
+	bootID  string
+	ssd     ssd.Options
+}
+
+func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	c := &core{opts: opts.withDefaults(), start: time.Now(), promo: newPromoter()}
+	c.wall = c.start.UnixNano()
+	c.stop, c.quit = context.WithCancel(context.Background())
+	c.wake.janitor, c.wake.evictor = make(chan struct{}, 1), make(chan struct{}, 1)
+	c.wake.grower = make(chan struct{}, 1)
+	c.own.byID = make(map[uint64]*arena.File)
+	c.mapping.unmap = c.unmap
+	c.mapping.hold()
+	if err := c.open(ctx, seam); err != nil {
+		c.quit()
+		return nil, errors.WithMessage(errors.WithMessage(err, opts.Dir), "open store")
+	}
+	return &Store{core: c}, nil
+}
+
+func (c *core) open(ctx context.Context, seam seams) (err error) {
+	defer func() {
+		if err != nil {
+			c.abandon()
+		}
+	}()
+	id, err := c.openDir(seam)
+	if err != nil {
+		return err
+	}
+	if err := c.openMemory(id, seam); err != nil {
+		return err
+	}
+	if c.catalog != nil {
+		if err := c.restoreCatalogue(ctx); err != nil {
+			return err
+		}
+	}
+	c.startWorkers()
+	return nil
+}
+
+const catalogueDir, tierDir = "catalogue", "ssd"
+
+// openDir takes the directory's lock and opens catalogue and SSD tier. Without a directory the store gets an id of
+// its own.
+func (c *core) openDir(seam seams) (id [16]byte, err error) {
+	if c.opts.Dir == "" {
+		_, err := rand.Read(id[:])
+		return id, err
+	}
+	if err := os.MkdirAll(c.opts.Dir, 0o755); err != nil {
+		return id, errors.WithMessage(err, "make directory")
+	}
+	if c.lock, err = dirlock.Acquire(c.opts.Dir); err != nil {
+		return id, err
+	}
+	open := seam.catalog
+	if open == nil {
+		open = catalog.Open
+	}
+	if c.catalog, err = open(filepath.Join(c.opts.Dir, catalogueDir)); err != nil {
+		return id, errors.WithMessage(err, "catalogue")
+	}
+	if id, err = c.storeID(); err != nil {
+		return id, err
+	}
+	fsys := seam.fs
+	if fsys == nil {
+		fsys = ssd.OSFS{}
+	}
+	o := seam.ssd
+	o.StoreID, o.QuotaBytes = id, c.opts.SSDBytes
+	if c.tier, err = ssd.Open(fsys, filepath.Join(c.opts.Dir, tierDir), o); err != nil {
+		return id, errors.WithMessage(err, "ssd tier")
+	}
+	if c.opts.SSDBytes == 0 {
+		if free := c.tier.Usage(); free.FreeBytes > 0 {
+			c.opts.SSDBytes = (free.FreeBytes + free.DiskBytes) / 10 * 9
+		}
+	}
+	return id, nil
+}
+
+// storeID is the identity that the directory got at its first Open.
+func (c *core) storeID() (id [16]byte, err error) {
+	v, ok, err := c.catalog.Meta("store-id")
+	if err != nil || ok && len(v) == len(id) {
+		copy(id[:], v)
+		return id, err
+	}
+	if _, err := rand.Read(id[:]); err != nil {
+		return id, err
+	}
+	var b catalog.Batch
+	b.SetMeta("store-id", id[:])
+	return id, c.catalog.Apply(&b, true)
+}
+
+// openMemory attaches the segment of an earlier process or makes a new one, and the master over it.
+func (c *core) openMemory(id [16]byte, seam seams) error {
+	c.budget = arena.NewAccounting(c.opts.MemoryBytes)
+	if err := seam.limits.Check(c.opts.MemoryBytes); err != nil && c.opts.Dir == "" {
+		return memoryError(err)
+	}
+	o := arena.SegmentOptions{
+		DataBytes: c.opts.MemoryBytes, MetaBytes: c.opts.MemoryBytes + metaSlack, StoreID: id, BootID: seam.bootID,
+		SlabBytes: arena.SlabBytes(c.opts.MemoryBytes), Limits: seam.limits,
+	}
+	attached, err := c.openSegment(id, o)
+	if err != nil {
+		return err
+	}
+	if c.files, err = arena.OpenFileSet(c.fileDir, seam.limits); err != nil {
+		return err
+	}
+	c.data = c.seg.Data()
+	c.alloc = arena.NewAllocator(c.seg.SlabBytes())
+	c.m = master.New(master.Options{
+		Records: c.seg.Meta(), Shards: shards(), DiscardTimeout: c.opts.PutTimeout, ReleaseTimeout: putReleaseTimeout,
+		Notify: func() { signal(c.wake.janitor) },
+	})
+	c.m.Mount(0, c.alloc)
+	if attached {
+		c.restoreMemory()
+	}
+	return c.firstMemory()
+}
+
+// openSegment also decides where memory files of their own go: beside the segment, so that they survive with it.
+func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, err error) {
+	if c.opts.Dir == "" {
+		c.seg, err = arena.CreateSegment(o)
+		return false, memoryError(err)
+	}
+	base := filepath.Join(c.opts.ShmDir, "mooncake-"+hex.EncodeToString(id[:]))
+	if err := os.MkdirAll(base, 0o711); err != nil {
+		return false, errors.WithMessage(err, "shared memory")
+	}
+	o.Path, c.fileDir = filepath.Join(base, "segment"), filepath.Join(base, "files")
+	c.seg, err = arena.AttachSegment(o)
+	if err == nil && int64(len(c.seg.Data())) == roundUp(o.DataBytes, arena.StepBytes) {
+		return true, nil
+	}
+	if err == nil { // another budget: what is there can't be kept within it
+		_ = c.seg.Close(false)
+	} else if errors.Is(err, arena.ErrNewerFormat) {
+		return false, err
+	} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, arena.ErrStale) && !errors.Is(err, arena.ErrCorrupt) {
+		return false, err
+	}
+	// Whatever is there is of no use: free its memory before new memory is taken.
+	if err := os.RemoveAll(base); err != nil {
+		return false, errors.WithMessage(err, "remove stale shared memory")
+	}
+	if err := os.MkdirAll(base, 0o711); err != nil {
+		return false, errors.WithMessage(err, "shared memory")
+	}
+	if err := o.Limits.Check(c.opts.MemoryBytes); err != nil {
+		return false, memoryError(err)
+	}
+	c.seg, err = arena.CreateSegment(o)
+	return false, memoryError(err)
+}
+
+// memoryError makes a refusal of the machine an ErrMemoryLimit, whose text says which limit it was.
+func memoryError(err error) error {
+	if errors.Is(err, arena.ErrLimit) {
+		return errors.WithMessage(ErrMemoryLimit, err.Error())
+	}
+	return err
+}
+
+// shards is enough for all cores to rarely meet.
+func shards() int {
+	n := 256
+	for n < 16*runtime.GOMAXPROCS(0) && n < 4096 {
+		n *= 2
+	}
+	return n
+}
+
+func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
+
+func (c *core) startWorkers() {
+	workers := []func(){c.grow, c.janitor, c.evictLoop}
+	if c.tier != nil {
+		workers = append(workers, c.promoteLoop)
+	}
+	for _, w := range workers {
+		c.done.Go(w)
+	}
+}
+
+// Close ends the store. Operations in progress finish first; background work stops. What is in memory stays in shared
+// memory when the store has a directory, for the next Open on this boot; objects that are only in memory don't
+// survive a reboot unless Sync wrote them. The memory of views and files that are still open stays mapped until they
+// are closed. A second Close returns the result of the first.
+func (s *Store) Close() error {
+	c := s.core
+	c.closing.Lock()
+	defer c.closing.Unlock()
+	if c.closing.done {
+		return c.closing.err
+	}
+	c.closing.done = true
+	c.gate.close()
+	c.quit()
+	c.done.Wait()
+	c.feed.close()
+	c.closing.err = c.closeDir()
+	c.mapping.drop()
+	return c.closing.err
+}
+
+// closeDir brings catalogue and SSD tier to rest and gives the directory up.
+func (c *core) closeDir() error {
+	if c.opts.Dir == "" {
+		return nil
+	}
+	err := c.freeForgotten()
+	if e := c.tier.Close(); err == nil {
+		err = e
+	}
+	if e := c.catalog.Close(); err == nil {
+		err = e
+	}
+	if e := c.lock.Release(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// unmap runs when the store is closed and the last view is too.
+func (c *core) unmap() {
+	for _, f := range c.own.byID {
+		_ = f.Close()
+	}
+	_ = c.seg.Close(false)
+}
+
+// abandon undoes an Open that failed half-way.
+func (c *core) abandon() {
+	if c.seg != nil {
+		for _, f := range c.own.byID {
+			_ = f.Close()
+		}
+		_ = c.seg.Close(false)
+	}
+	if c.tier != nil {
+		_ = c.tier.Close()
+	}
+	if c.catalog != nil {
+		_ = c.catalog.Close()
+	}
+	if c.lock != nil {
+		_ = c.lock.Release()
+	}
+}

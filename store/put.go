@@ -1,0 +1,299 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
+	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
+	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
+)
+
+// Put stores value under key, in one copy that also makes its checksums. A key that exists is ErrExists and keeps its
+// bytes, unless opts.Replace. opts may be nil.
+func (s *Store) Put(ctx context.Context, key string, value []byte, opts *PutOptions) error {
+	parts := [1][]byte{value}
+	return s.put(ctx, key, parts[:], opts)
+}
+
+// PutParts stores the concatenation of parts.
+func (s *Store) PutParts(ctx context.Context, key string, parts [][]byte, opts *PutOptions) error {
+	return s.put(ctx, key, parts, opts)
+}
+
+// Upsert is Put with Replace.
+func (s *Store) Upsert(ctx context.Context, key string, value []byte, opts *PutOptions) error {
+	o := replacing(opts)
+	return s.Put(ctx, key, value, &o)
+}
+
+// UpsertParts is PutParts with Replace.
+func (s *Store) UpsertParts(ctx context.Context, key string, parts [][]byte, opts *PutOptions) error {
+	o := replacing(opts)
+	return s.put(ctx, key, parts, &o)
+}
+
+func replacing(opts *PutOptions) PutOptions {
+	var o PutOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.Replace = true
+	return o
+}
+
+// PutFrom stores size bytes of r, read straight into the store's memory. A shorter r is io.ErrUnexpectedEOF and stores
+// nothing; what r has beyond size is left in it, except by a *bytes.Reader, which is copied in one pass.
+func (s *Store) PutFrom(ctx context.Context, key string, r io.Reader, size int64, opts *PutOptions) error {
+	if b, ok := r.(*bytes.Reader); ok && int64(b.Len()) == size {
+		return s.putBytesReader(ctx, key, b, opts)
+	}
+	w, err := s.Create(ctx, key, size, opts)
+	if err != nil {
+		return err
+	}
+	if _, err := w.ReadFrom(r); err != nil {
+		w.Abort()
+		return errors.WithMessagef(err, "put %.64q", key)
+	}
+	return w.Commit(ctx)
+}
+
+// putBytesReader hands the reader's slice to put as it is.
+func (s *Store) putBytesReader(ctx context.Context, key string, b *bytes.Reader, opts *PutOptions) error {
+	var take sliceTaker
+	_, err := b.WriteTo(&take)
+	if err == nil {
+		err = s.Put(ctx, key, take.p, opts)
+	}
+	return err
+}
+
+type sliceTaker struct{ p []byte }
+
+func (t *sliceTaker) Write(p []byte) (int, error) { t.p = p; return len(p), nil }
+
+// request checks options and turns them into the master's terms.
+func (s *Store) request(key string, size int64, opts *PutOptions) (master.ReserveRequest, error) {
+	q := master.ReserveRequest{Key: s.key(key), Size: size, WriterPin: true}
+	if opts == nil {
+		opts = &PutOptions{}
+	}
+	if err := opts.check(key); err != nil {
+		return q, err
+	}
+	if opts.Durable && s.tier == nil {
+		return q, errors.WithMessagef(ErrInvalidParams, "put %.64q: Durable needs Options.Dir", key)
+	}
+	q.Kind, q.Group, q.HardPin, q.Durable, q.Replace = uint8(opts.Type), opts.Group, opts.HardPin, opts.Durable, opts.Replace
+	if opts.SoftPin > 0 {
+		q.SoftUntil = s.now() + int64(opts.SoftPin)
+	}
+	own := size >= s.opts.FileBytes && (opts.OwnFile || opts.Type == Weight)
+	switch {
+	case opts.Durable && (own || size > s.opts.MemoryBytes/2):
+		q.Placement = master.OnSSD
+	case size > s.opts.MemoryBytes:
+		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the memory budget is %d; only a durable put may be larger",
+			key, size, s.opts.MemoryBytes)
+	case own:
+		q.Placement = master.InOwnFile
+	}
+	return q, nil
+}
+
+func (o *PutOptions) check(key string) error {
+	switch {
+	case o.Type >= Types:
+		return errors.WithMessagef(ErrInvalidParams, "put %.64q: unknown type %d, the highest is %d", key, o.Type, Types-1)
+	case o.SoftPin < 0:
+		return errors.WithMessagef(ErrInvalidParams, "put %.64q: soft pin %v is negative", key, o.SoftPin)
+	case o.SoftPin > MaxSoftPin:
+		return errors.WithMessagef(ErrInvalidParams, "put %.64q: soft pin %v, limit %v", key, o.SoftPin, MaxSoftPin)
+	case o.Replicas < 0:
+		return errors.WithMessagef(ErrInvalidParams, "put %.64q: %d replicas", key, o.Replicas)
+	}
+	return nil
+}
+
+// put is all puts whose bytes are in memory.
+func (s *Store) put(ctx context.Context, key string, parts [][]byte, opts *PutOptions) error {
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return err
+	}
+	defer s.gate.leave(stripe)
+	var size int64
+	for _, p := range parts {
+		size += int64(len(p))
+	}
+	q, err := s.request(key, size, opts)
+	if err != nil {
+		return err
+	}
+	p, err := s.stage(ctx, q, parts)
+	if err != nil {
+		return err
+	}
+	if !q.Durable {
+		return s.commit(&p, ssdNowhere)
+	}
+	return s.commitDurable(ctx, []*staged{&p})[0]
+}
+
+// staged is a reservation whose bytes are in place.
+type staged struct {
+	key    master.Key
+	group  string
+	o      master.Object
+	table  []uint64
+	pooled *[]uint64
+	data   [][]byte // what the SSD tier is to write, for a durable put
+	file   *arena.File
+}
+
+// stage reserves room and copies the parts into it. A durable object that lives only on SSD is not copied: its parts
+// are what will be written.
+func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]byte) (p staged, err error) {
+	p.key, p.group = q.Key, q.Group
+	p.pooled = tables.Get().(*[]uint64)
+	if p.o, p.file, err = s.reserve(ctx, q); err != nil {
+		tables.Put(p.pooled)
+		return p, err
+	}
+	if q.Placement == master.OnSSD {
+		p.data = parts
+		p.table, err = hashParts(ctx, parts, (*p.pooled)[:0])
+	} else {
+		var buf [4][]byte
+		pieces := s.pieces(&p.o, buf[:0])
+		p.table, err = fill(ctx, pieces, parts, (*p.pooled)[:0])
+		if err == nil {
+			s.storeTable(&p.o, p.table)
+		}
+		if q.Durable {
+			p.data = s.pieces(&p.o, nil)
+		}
+	}
+	if err == nil && p.file != nil {
+		err = p.file.Seal()
+	}
+	if err != nil {
+		s.abort(&p)
+		return p, errors.WithMessagef(err, "put %.64q", q.Name)
+	}
+	return p, nil
+}
+
+func hashParts(ctx context.Context, parts [][]byte, table []uint64) ([]uint64, error) {
+	var h sum.Hasher
+	h.Reset(table)
+	for _, p := range parts {
+		for len(p) > 0 {
+			if err := ctx.Err(); err != nil {
+				return table, err
+			}
+			n := min(len(p), copyStep)
+			_, _ = h.Write(p[:n])
+			p = p[n:]
+		}
+	}
+	return h.Table(), nil
+}
+
+func (s *Store) abort(p *staged) {
+	_ = s.m.Abort(p.o.Ref, p.o.Gen) // fails only if the put was taken over, which frees it as well
+	p.release()
+}
+
+func (p *staged) release() {
+	if p.pooled != nil {
+		if cap(p.table) <= 1<<14 { // don't keep the tables of giants
+			*p.pooled = p.table[:0]
+		}
+		tables.Put(p.pooled)
+		p.pooled, p.table = nil, nil
+	}
+}
+
+var ssdNowhere master.Loc
+
+// commit makes a staged object visible.
+func (s *Store) commit(p *staged, loc master.Loc) error {
+	digest := sum.TableDigest(p.table)
+	p.release()
+	old, err := s.m.Commit(s.now(), p.o.Ref, p.o.Gen, digest, loc)
+	if err != nil {
+		return err
+	}
+	s.counters.put(p.o.Size)
+	s.noticeUse(p.o.Size)
+	if s.feed.active() {
+		s.feed.send(Event{Kind: EventPut, Tenant: p.key.Tenant, Key: p.key.Name, Size: p.o.Size, Type: ObjectType(p.o.Kind)})
+	}
+	return s.forgetOne(p.key.Tenant, p.key.Name, old)
+}
+
+// maxReserveTries bounds the evictions that one put may ask for.
+const maxReserveTries = 16
+
+// reserve takes room for an object, from what the machine has not given yet first, then by eviction.
+func (s *Store) reserve(ctx context.Context, q master.ReserveRequest) (o master.Object, file *arena.File, err error) {
+	if q.Placement == master.InOwnFile {
+		if err := s.refuseEarly(q); err != nil {
+			return o, nil, err
+		}
+		if file, err = s.newOwnFile(ctx, q.Size); err != nil {
+			return o, nil, errors.WithMessagef(err, "put %.64q", q.Name)
+		}
+		q.OwnFile = file.ID()
+	}
+	for try := 0; ; try++ {
+		if o, err = s.m.Reserve(s.now(), q); err == nil {
+			return o, file, nil
+		}
+		if ctx.Err() != nil || try >= maxReserveTries || !s.makeRoom(ctx, err, q.Size) {
+			break
+		}
+	}
+	if file != nil {
+		s.dropOwnFile(file.ID())
+	}
+	if errors.Is(err, status.NoSpace) || errors.Is(err, status.MetaShortage) {
+		err = s.whyFull(err)
+	}
+	return o, nil, err
+}
+
+// refuseEarly finds the refusals that need no file to be made first.
+func (s *Store) refuseEarly(q master.ReserveRequest) error {
+	if err := master.CheckKey(q.Key); err != nil || q.Replace {
+		return err
+	}
+	if o, err := s.m.Stat(q.Key); err == nil && o.Readable() {
+		return ErrExists
+	}
+	return nil
+}
+
+// makeRoom does what may let a refused reservation succeed, and reports whether it is worth another try.
+func (s *Store) makeRoom(ctx context.Context, why error, size int64) bool {
+	switch {
+	case errors.Is(why, status.MetaShortage):
+		return s.growMeta(max(metaStep, roundUp(s.budget.Used(arena.Metadata)/8, arena.StepBytes))) == nil ||
+			s.evict(ctx, s.seg.SlabBytes()) > 0
+	case !errors.Is(why, status.NoSpace):
+		return false
+	case s.growData(max(growStep, roundUp(size, arena.StepBytes))) == nil:
+		return true
+	}
+	return s.evict(ctx, size+size/8) > 0
+}
+
+// Renewal keeps a put alive that is being written: see Options.PutTimeout.
+func renewalInterval(timeout time.Duration) time.Duration { return timeout / 4 }

@@ -1,0 +1,305 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+)
+
+// Get returns a copy of an object's bytes. A miss is ErrNotFound and costs a look-up. opts may be nil.
+func (s *Store) Get(ctx context.Context, key string, opts *ReadOptions) ([]byte, error) {
+	r, err := s.acquire(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer r.release()
+	dst := make([]byte, r.o.Size)
+	return dst, r.read(ctx, dst, 0)
+}
+
+// GetInto copies an object into dst, which may be larger, and returns its size. A dst that is too small is
+// ErrBufferTooSmall and stays as it is. After any other error the content of dst is undefined. opts may be nil.
+func (s *Store) GetInto(ctx context.Context, key string, dst []byte, opts *ReadOptions) (int, error) {
+	r, err := s.acquire(key, opts)
+	if err != nil {
+		return 0, err
+	}
+	defer r.release()
+	if int64(len(dst)) < r.o.Size {
+		return 0, tooSmall(key, len(dst), r.o.Size)
+	}
+	return int(r.o.Size), r.read(ctx, dst[:r.o.Size], 0)
+}
+
+func tooSmall(key string, have int, size int64) error {
+	return errors.WithMessagef(ErrBufferTooSmall, "get %.64q: buffer of %d bytes, object of %d", key, have, size)
+}
+
+// Fragment is a piece of an object that a ranged read copies to Dst.
+type Fragment struct {
+	Off int64
+	Dst []byte
+}
+
+// RangeRead is the fragments that are wanted of one object.
+type RangeRead struct {
+	Key       string
+	Fragments []Fragment
+	Err       error // set by GetRanges
+}
+
+// GetRanges reads pieces of many objects in one call and sets Err of each. Destinations that overlap are refused
+// before anything is read; a failed object does not keep the others from being read. It returns an error only when
+// the call as a whole could not be done. opts may be nil.
+func (s *Store) GetRanges(ctx context.Context, reads []RangeRead, opts *ReadOptions) error {
+	if len(reads) > MaxBatch {
+		return tooMany("get ranges", len(reads))
+	}
+	if err := checkOverlap(reads); err != nil {
+		return err
+	}
+	for i := range reads {
+		reads[i].Err = s.getRanges(ctx, &reads[i], opts)
+	}
+	return nil
+}
+
+func (s *Store) getRanges(ctx context.Context, read *RangeRead, opts *ReadOptions) error {
+	r, err := s.acquire(read.Key, opts)
+	if err != nil {
+		return err
+	}
+	defer r.release()
+	for _, f := range read.Fragments {
+		if n := int64(len(f.Dst)); f.Off < 0 || n > r.o.Size-f.Off {
+			return errors.WithMessagef(ErrInvalidParams, "get %.64q: bytes %d to %d of %d", read.Key, f.Off, f.Off+n, r.o.Size)
+		}
+	}
+	for _, f := range read.Fragments {
+		if len(f.Dst) == 0 {
+			continue
+		}
+		if err := r.read(ctx, f.Dst, f.Off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkOverlap refuses destinations that share a byte: the result would depend on the order of copies.
+func checkOverlap(reads []RangeRead) error {
+	n := 0
+	for i := range reads {
+		n += len(reads[i].Fragments)
+	}
+	if n < 2 {
+		return nil
+	}
+	type dest struct {
+		from, to uintptr
+		key      string
+	}
+	dests := make([]dest, 0, n)
+	for i := range reads {
+		for _, f := range reads[i].Fragments {
+			if len(f.Dst) > 0 {
+				from := address(f.Dst)
+				dests = append(dests, dest{from, from + uintptr(len(f.Dst)), reads[i].Key})
+			}
+		}
+	}
+	slices.SortFunc(dests, func(a, b dest) int {
+		if a.from < b.from {
+			return -1
+		}
+		return 1
+	})
+	for i := 1; i < len(dests); i++ {
+		if dests[i].from < dests[i-1].to {
+			return errors.WithMessagef(ErrInvalidParams, "get ranges: the destinations of %.64q and %.64q overlap",
+				dests[i-1].key, dests[i].key)
+		}
+	}
+	return nil
+}
+
+// reading is an object that is pinned for a read.
+type reading struct {
+	s      *Store
+	key    string
+	o      master.Object
+	verify Verify
+	stripe uint32
+}
+
+// acquire finds an object and pins it; release must follow.
+func (s *Store) acquire(key string, opts *ReadOptions) (r reading, err error) {
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return r, err
+	}
+	r.s, r.key, r.stripe = s, key, stripe
+	if opts != nil {
+		r.verify = opts.Verify
+	}
+	r.o, err = s.m.Acquire(s.now(), s.key(key), int64(s.opts.LeaseTTL))
+	if err != nil {
+		s.gate.leave(stripe)
+		return r, s.missed(key, err)
+	}
+	return r, nil
+}
+
+// missed counts a miss and names bad keys, which can't be found either.
+func (s *Store) missed(key string, err error) error {
+	s.counters.misses.add(1)
+	if err == ErrNotFound && (key == "" || len(key) > MaxKeyBytes) {
+		return master.CheckKey(s.key(key))
+	}
+	return err
+}
+
+func (r *reading) release() {
+	r.s.m.Release(r.o.Holder())
+	r.s.gate.leave(r.stripe)
+}
+
+// read copies [off, off+len(dst)) from the best replica that is right. A replica that is not is quarantined and the
+// next one tried.
+func (r *reading) read(ctx context.Context, dst []byte, off int64) error {
+	if r.o.InMemory() {
+		err := r.readMemory(ctx, dst, off)
+		if err == nil {
+			r.s.counters.hit(TierMemory, int64(len(dst)))
+			return nil
+		}
+		if !errors.Is(err, ErrChecksum) {
+			return r.failed(err)
+		}
+		if !r.s.quarantine(r, TierMemory, err) {
+			return r.failed(err)
+		}
+		r.o.Flags |= master.FlagMemoryBad
+	}
+	if !r.o.OnSSD() {
+		return r.failed(ErrNoReplica)
+	}
+	err := r.readSSD(ctx, dst, off)
+	if err == nil {
+		r.s.counters.hit(TierSSD, int64(len(dst)))
+		r.s.considerPromotion(&r.o, r.key)
+		return nil
+	}
+	if errors.Is(err, ErrChecksum) {
+		r.s.quarantine(r, TierSSD, err)
+	}
+	return r.failed(err)
+}
+
+func (r *reading) failed(err error) error { return errors.WithMessagef(err, "get %.64q", r.key) }
+
+func (r *reading) readMemory(ctx context.Context, dst []byte, off int64) error {
+	var buf [4][]byte
+	pieces := r.s.pieces(&r.o, buf[:0])
+	unverified := r.o.Flags&master.FlagUnverified != 0
+	if r.verify == VerifyNever || r.verify == VerifyAuto && !unverified {
+		return copyRange(ctx, dst, pieces, off)
+	}
+	pooled := tables.Get().(*[]uint64)
+	defer tables.Put(pooled)
+	table, err := r.s.loadTable(&r.o, (*pooled)[:0])
+	*pooled = table[:0]
+	if err != nil {
+		return err
+	}
+	if err := verifyRange(ctx, dst, pieces, off, int64(len(dst)), r.o.Size, table); err != nil {
+		return err
+	}
+	if unverified && int64(len(dst)) == r.o.Size {
+		r.s.m.Verified(&r.o)
+	}
+	return nil
+}
+
+// readSSD reads from the SSD tier, and verifies unless the caller said never.
+func (r *reading) readSSD(ctx context.Context, dst []byte, off int64) error {
+	loc := ssdLoc(r.o.SSD)
+	h, err := r.s.tier.HeadAt(ctx, loc, r.o.SSDKeyLen, r.o.Size)
+	if err != nil {
+		return ssdError(err)
+	}
+	if h.Digest != r.o.Digest {
+		return errors.WithMessage(ErrChecksum, "the SSD tier has another object")
+	}
+	if r.verify == VerifyNever {
+		return ssdError(r.s.tier.Read(ctx, loc, nil, off, dst))
+	}
+	return ssdError(r.s.tier.Read(ctx, loc, &h, off, dst))
+}
+
+// quarantine takes a bad replica out of service and reports whether another is left.
+func (s *Store) quarantine(r *reading, t Tier, why error) bool {
+	left := s.m.Quarantine(&r.o, master.Tier(t))
+	s.counters.quarantined.add(1)
+	s.log.add(Decision{Time: s.clock(), Tenant: s.tenant, Key: r.key, What: Quarantined, Tier: t, Reason: why.Error()})
+	s.feed.send(Event{Kind: EventQuarantined, Tenant: s.tenant, Key: r.key, Tier: t, Size: r.o.Size, Type: ObjectType(r.o.Kind)})
+	return left
+}
+
+// Exists reports whether a readable object has this key, and protects it for Options.LeaseTTL. Probe does the same
+// without the lease.
+func (s *Store) Exists(key string) (bool, error) {
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return false, err
+	}
+	ok := s.m.Exists(s.now(), s.key(key), int64(s.opts.LeaseTTL))
+	s.gate.leave(stripe)
+	return ok, nil
+}
+
+// Probe is Exists without a lease and without counting as a use.
+func (s *Store) Probe(key string) (bool, error) {
+	o, err := s.stat(key)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotReady) {
+		return false, nil
+	}
+	return err == nil && o.Readable(), err
+}
+
+func (s *Store) stat(key string) (master.Object, error) {
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return master.Object{}, err
+	}
+	defer s.gate.leave(stripe)
+	return s.m.Stat(s.key(key))
+}
+
+// Stat describes an object. It grants no lease.
+func (s *Store) Stat(key string) (Info, error) {
+	o, err := s.stat(key)
+	if err != nil {
+		return Info{}, err
+	}
+	i := info(key, &o)
+	i.Group = s.m.GroupOf(s.key(key))
+	i.Readers = o.Readers
+	if o.Lease > s.now() {
+		i.Lease = unixTime(o.Lease)
+	}
+	return i, nil
+}
+
+func info(key string, o *master.Object) Info {
+	i := Info{Key: key, Size: o.Size, Type: ObjectType(o.Kind), Generation: o.Gen, Digest: o.Digest,
+		HardPin: o.Flags&master.FlagHardPin != 0, Durable: o.Flags&master.FlagDurable != 0,
+		Link: o.Flags&master.FlagLink != 0, InMemory: o.InMemory(), OnSSD: o.OnSSD()}
+	if o.SoftUntil != 0 {
+		i.SoftPin = unixTime(o.SoftUntil)
+	}
+	return i
+}

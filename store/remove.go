@@ -1,0 +1,114 @@
+package store
+
+import (
+	"context"
+	"iter"
+	"regexp"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+)
+
+// Remove ends an object. A live lease or a reader is ErrHasLease unless force; an unfinished put of the key is
+// ErrNotReady always. Readers that have it open keep its bytes until they close. A hard pin does not keep an object
+// from being removed.
+func (s *Store) Remove(key string, force bool) error {
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return err
+	}
+	defer s.gate.leave(stripe)
+	return s.remove(key, force)
+}
+
+func (s *Store) remove(key string, force bool) error {
+	gone, err := s.m.Remove(s.now(), s.key(key), force)
+	if err != nil {
+		return err
+	}
+	s.noteRemoved(key, gone.Size)
+	return s.forgetOne(s.tenant, key, gone)
+}
+
+func (s *Store) noteRemoved(key string, size int64) {
+	s.counters.removed.add(1)
+	if s.feed.active() {
+		s.feed.send(Event{Kind: EventRemoved, Tenant: s.tenant, Key: key, Size: size})
+	}
+}
+
+// RemoveAll removes all objects of the tenant that can be removed, and returns how many were.
+func (s *Store) RemoveAll(ctx context.Context, force bool) (int, error) {
+	return s.removeIf(ctx, force, func(string) bool { return true })
+}
+
+// RemoveRegex removes the objects whose key has a match of pattern, anywhere in it unless the pattern is anchored.
+// The syntax is Go's (RE2), which has no look-around and no back references. What can't be removed is skipped.
+func (s *Store) RemoveRegex(ctx context.Context, pattern string, force bool) (int, error) {
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return 0, errors.WithMessagef(ErrInvalidParams, "remove by pattern %.64q: %v", pattern, err)
+	}
+	return s.removeIf(ctx, force, re.MatchString)
+}
+
+// removeIf removes what match says, with one write of the catalogue for each page of objects.
+func (s *Store) removeIf(ctx context.Context, force bool, match func(key string) bool) (removed int, err error) {
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer s.gate.leave(stripe)
+	var found []master.Found
+	for n := uint32(1); n < s.m.Pages(); n++ {
+		if err := ctx.Err(); err != nil {
+			return removed, err
+		}
+		found = s.m.ScanPage(n, s.key(""), found[:0])
+		var names []string
+		var gone []master.Replaced
+		for _, f := range found {
+			if !match(f.Name) {
+				continue
+			}
+			g, err := s.m.Remove(s.now(), f.Key, force)
+			if err != nil {
+				continue // leased, or gone already
+			}
+			s.noteRemoved(f.Name, g.Size)
+			names, gone = append(names, f.Name), append(gone, g)
+		}
+		removed += len(names)
+		if err := s.forget(s.tenant, names, gone); err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// Objects are the objects of the tenant whose key starts with prefix, in no order. An object that is there from start
+// to end is seen once. It grants no leases.
+func (s *Store) Objects(ctx context.Context, prefix string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		stripe, err := s.gate.enter()
+		if err != nil {
+			yield(Info{}, err)
+			return
+		}
+		defer s.gate.leave(stripe)
+		var found []master.Found
+		for n := uint32(1); n < s.m.Pages(); n++ {
+			if err := ctx.Err(); err != nil {
+				yield(Info{}, err)
+				return
+			}
+			found = s.m.ScanPage(n, s.key(prefix), found[:0])
+			for i := range found {
+				if !yield(info(found[i].Name, &found[i].Object), nil) {
+					return
+				}
+			}
+		}
+	}
+}

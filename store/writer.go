@@ -1,0 +1,370 @@
+package store
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
+	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
+	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
+)
+
+// Writer is a put whose bytes come in pieces. Nothing of it is visible before Commit; Abort, or a Writer that is
+// dropped, leaves nothing. Safe for concurrent use; writes of overlapping ranges have no order.
+type Writer struct {
+	s    *Store
+	key  master.Key
+	opts PutOptions
+	size int64
+
+	mu      sync.Mutex
+	p       staged
+	pieces  [][]byte       // of the memory replica
+	own     *ssd.OwnWriter // instead of pieces: a durable object in a file of its own on SSD
+	next    int64          // where Write goes on
+	hasher  sum.Hasher     // of the first hashed bytes
+	hashed  int64          // -1: bytes changed after they were hashed, Commit hashes the whole object
+	written spans
+	renewed int64
+	ended   bool
+	cleanup runtime.Cleanup
+}
+
+// Create begins a put of size bytes. It reserves the room and the key: until Commit, Abort or a pause longer than
+// Options.PutTimeout other puts of the key are ErrExists.
+func (s *Store) Create(ctx context.Context, key string, size int64, opts *PutOptions) (*Writer, error) {
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer s.gate.leave(stripe)
+	q, err := s.request(key, size, opts)
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{s: s, key: q.Key, size: size, renewed: s.now()}
+	if opts != nil {
+		w.opts = *opts
+	}
+	w.p.key, w.p.group = q.Key, q.Group
+	if w.p.o, w.p.file, err = s.reserve(ctx, q); err != nil {
+		return nil, err
+	}
+	if q.Placement == master.OnSSD {
+		if w.own, err = s.createOwn(ctx, size); err != nil {
+			s.abort(&w.p)
+			return nil, errors.WithMessagef(err, "create %.64q", key)
+		}
+	} else {
+		w.pieces = s.pieces(&w.p.o, nil)
+	}
+	m, ref, gen := s.m, w.p.o.Ref, w.p.o.Gen
+	w.cleanup = runtime.AddCleanup(w, func(struct{}) { _ = m.Abort(ref, gen) }, struct{}{})
+	return w, nil
+}
+
+// createOwn begins a file of its own on the SSD tier.
+func (s *Store) createOwn(ctx context.Context, size int64) (*ssd.OwnWriter, error) {
+	if err := s.roomOnSSD(ctx, size); err != nil {
+		return nil, err
+	}
+	w, err := s.tier.CreateOwn(size)
+	return w, ssdError(err)
+}
+
+// Size is the size that the object will have.
+func (w *Writer) Size() int64 { return w.size }
+
+// Write writes the next bytes after the last Write.
+func (w *Writer) Write(p []byte) (int, error) {
+	stripe, err := w.s.gate.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer w.s.gate.leave(stripe)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.writeLocked(p, w.next)
+	w.next += int64(n)
+	return n, err
+}
+
+// WriteAt writes p at off, in any order. An object that goes straight to SSD (Durable, in a file of its own) can only
+// be written in order: elsewhere than at the end it is ErrNotSupported.
+func (w *Writer) WriteAt(p []byte, off int64) (int, error) {
+	stripe, err := w.s.gate.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer w.s.gate.leave(stripe)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.writeLocked(p, off)
+}
+
+func (w *Writer) writeLocked(p []byte, off int64) (int, error) {
+	if err := w.check(off, int64(len(p))); err != nil {
+		return 0, err
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if w.own != nil {
+		if off != w.hashed {
+			return 0, errors.WithMessagef(ErrNotSupported, "write %.64q at %d: it goes to SSD in order, next is %d",
+				w.key.Name, off, w.hashed)
+		}
+		n, err := w.own.Write(p)
+		_, _ = w.hasher.Write(p[:n])
+		w.hashed += int64(n)
+		return n, ssdError(err)
+	}
+	pieces, at := seek(w.pieces, off)
+	inOrder := off == w.hashed
+	for rest := p; len(rest) > 0; pieces, at = pieces[1:], 0 {
+		n := min(len(rest), len(pieces[0])-int(at))
+		if n == 0 {
+			continue
+		}
+		dst := pieces[0][at:][:n]
+		if inOrder {
+			w.hasher.CopyTo(dst, rest[:n])
+			w.hashed += int64(n)
+		} else {
+			sum.Copy(dst, rest[:n])
+		}
+		rest = rest[n:]
+	}
+	if !inOrder && off < w.hashed {
+		w.hashed = -1
+	}
+	w.written.add(off, off+int64(len(p)))
+	return len(p), nil
+}
+
+// check refuses what would not fit, and shows that the writer is alive.
+func (w *Writer) check(off, n int64) error {
+	switch {
+	case w.ended:
+		return errors.WithMessagef(ErrNotWriter, "write %.64q: committed or aborted already", w.key.Name)
+	case off < 0 || n > w.size-off:
+		return errors.WithMessagef(ErrInvalidParams, "write %.64q: bytes %d to %d of %d", w.key.Name, off, off+n, w.size)
+	}
+	if now := w.s.now(); now-w.renewed > int64(renewalInterval(w.s.opts.PutTimeout)) {
+		if err := w.s.m.Renew(now, w.p.o.Ref, w.p.o.Gen); err != nil {
+			return errors.WithMessagef(err, "write %.64q", w.key.Name)
+		}
+		w.renewed = now
+	}
+	return nil
+}
+
+// ReadFrom reads the rest of the object from r, straight into the store's memory.
+func (w *Writer) ReadFrom(r io.Reader) (n int64, err error) {
+	stripe, err := w.s.gate.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer w.s.gate.leave(stripe)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.own != nil {
+		return w.readThrough(r)
+	}
+	for start := w.next; ; {
+		if err := w.check(w.next, 0); err != nil || w.next == w.size {
+			return w.next - start, err
+		}
+		if err := w.readPiece(r); err != nil {
+			return w.next - start, err
+		}
+	}
+}
+
+// readPiece reads a few chunks of r, so that they are hashed while they are in the cache.
+func (w *Writer) readPiece(r io.Reader) error {
+	pieces, at := seek(w.pieces, w.next)
+	dst := pieces[0][at:min(at+4*sum.ChunkBytes, int64(len(pieces[0])))]
+	n, err := io.ReadFull(r, dst)
+	switch {
+	case w.next == w.hashed:
+		_, _ = w.hasher.Write(dst[:n])
+		w.hashed += int64(n)
+	case w.next < w.hashed:
+		w.hashed = -1
+	}
+	w.written.add(w.next, w.next+int64(n))
+	w.next += int64(n)
+	return unexpectedEOF(err)
+}
+
+// readThrough streams r to the SSD tier through a buffer.
+func (w *Writer) readThrough(r io.Reader) (n int64, err error) {
+	buf := make([]byte, 1<<20)
+	for w.hashed < w.size {
+		p := buf[:min(int64(len(buf)), w.size-w.hashed)]
+		k, err := io.ReadFull(r, p)
+		if _, werr := w.writeLocked(p[:k], w.hashed); werr != nil {
+			return n, werr
+		}
+		n += int64(k)
+		w.next = w.hashed
+		if err != nil {
+			return n, unexpectedEOF(err)
+		}
+	}
+	return n, nil
+}
+
+func unexpectedEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Commit makes the object visible, after it is durable if it is to be. Bytes that were never written make it
+// ErrIncomplete and end the put, as every error does.
+func (w *Writer) Commit(ctx context.Context) error {
+	stripe, err := w.s.gate.enter()
+	if err != nil {
+		return err
+	}
+	defer w.s.gate.leave(stripe)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return errors.WithMessagef(ErrNotWriter, "commit %.64q: committed or aborted already", w.key.Name)
+	}
+	w.end()
+	if err := w.finish(ctx); err != nil {
+		if w.own != nil {
+			w.own.Abort()
+		}
+		w.s.abort(&w.p)
+		return errors.WithMessagef(err, "commit %.64q", w.key.Name)
+	}
+	switch {
+	case w.own != nil:
+		return w.commitOwn(ctx)
+	case w.opts.Durable:
+		w.p.data = w.s.pieces(&w.p.o, nil)
+		return w.s.commitDurable(ctx, []*staged{&w.p})[0]
+	}
+	return w.s.commit(&w.p, ssdNowhere)
+}
+
+// finish completes the chunk table and the file of an object whose bytes are all there.
+func (w *Writer) finish(ctx context.Context) error {
+	if w.hashed != w.size && !w.written.cover(w.size) {
+		return errors.WithMessagef(ErrIncomplete, "%d bytes, missing from %d", w.size, w.written.gap())
+	}
+	w.p.table = w.hasher.Table()
+	if w.own != nil {
+		return ssdError(w.own.Finish(ctx))
+	}
+	if w.hashed != w.size {
+		table, err := hashParts(ctx, slices.Clone(w.pieces), nil)
+		if err != nil {
+			return err
+		}
+		w.p.table = table
+	}
+	w.s.storeTable(&w.p.o, w.p.table)
+	if w.p.file != nil {
+		return w.p.file.Seal()
+	}
+	return nil
+}
+
+// commitOwn makes an object durable whose bytes are in a file of its own on SSD: the head that describes it, then the
+// catalogue's record.
+func (w *Writer) commitOwn(ctx context.Context) error {
+	s := w.s
+	fail := func(err error) error {
+		s.abort(&w.p)
+		return notDurable(err, w.key)
+	}
+	h := w.p.head()
+	loc, err := s.tier.AppendHead(ctx, h, w.own.ID())
+	if err != nil {
+		w.own.Abort()
+		return fail(err)
+	}
+	if err = s.tier.Sync(ctx); err == nil {
+		w.p.o.Digest = h.Digest
+		r := catalogueRecord(w.key, &w.p.o, w.p.group, true, loc)
+		if _, r.OwnMtime, err = s.tier.OwnStamp(loc.Own); err == nil {
+			var b catalog.Batch
+			b.Put(&r)
+			err = s.catalog.Apply(&b, true)
+		}
+	}
+	if err != nil {
+		s.forgetUncommitted(w.key, w.p.o.Gen, loc, w.size)
+		return fail(err)
+	}
+	gen := w.p.o.Gen
+	if err := s.commit(&w.p, masterLoc(loc)); err != nil {
+		if !s.isCommitted(w.key, gen) {
+			s.forgetUncommitted(w.key, gen, loc, w.size)
+		}
+		return err
+	}
+	return nil
+}
+
+// Abort ends the put and frees its room. After Commit or Abort it does nothing.
+func (w *Writer) Abort() {
+	stripe, err := w.s.gate.enter()
+	if err != nil {
+		return
+	}
+	defer w.s.gate.leave(stripe)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return
+	}
+	w.end()
+	if w.own != nil {
+		w.own.Abort()
+	}
+	w.s.abort(&w.p)
+}
+
+func (w *Writer) end() {
+	w.ended = true
+	w.cleanup.Stop()
+}
+
+// spans are the ranges of an object that were written, sorted and apart from each other.
+type spans []span
+
+type span struct{ from, to int64 }
+
+func (s *spans) add(from, to int64) {
+	i, _ := slices.BinarySearchFunc(*s, from, func(a span, from int64) int { return int(min(max(a.to-from, -1), 1)) })
+	j := i
+	for j < len(*s) && (*s)[j].from <= to {
+		from, to = min(from, (*s)[j].from), max(to, (*s)[j].to)
+		j++
+	}
+	*s = slices.Replace(*s, i, j, span{from, to})
+}
+
+func (s spans) cover(size int64) bool { return len(s) == 1 && s[0] == span{0, size} }
+
+// gap is the first byte that was not written.
+func (s spans) gap() int64 {
+	if len(s) == 0 || s[0].from > 0 {
+		return 0
+	}
+	return s[0].to
+}
