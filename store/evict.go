@@ -72,25 +72,43 @@ func (c *core) evict(ctx context.Context, need int64) (freed int64) {
 	defer c.evicting.memory.Unlock()
 	used, capacity := c.memoryUse()
 	need = max(need, policy.Pressure(used, capacity, c.opts.HighWatermark, c.opts.EvictionRatio, true))
+	c.counters.evictions.attempted.add(1)
+	// The same state has the same victims: what refuses to leave is asked for on top in the next round.
+	stuck := int64(0)
+	for range maxEvictRounds {
+		left, more := c.evictRound(ctx, need-freed+stuck)
+		freed += left
+		if stuck += more; more == 0 || freed >= need {
+			break
+		}
+	}
+	switch {
+	case freed > 0:
+		c.counters.evictions.successful.add(1)
+	case c.evicting.leased.Load() > 0:
+		c.counters.evictions.blockedByLease.add(1)
+	}
+	c.runEffects()
+	return freed
+}
+
+// maxEvictRounds bounds how often one eviction looks for other victims.
+const maxEvictRounds = 4
+
+// evictRound chooses victims once. It returns the bytes that left, and those that could not.
+func (c *core) evictRound(ctx context.Context, need int64) (freed, stuck int64) {
 	victims, leased := c.m.Victims(c.now(), master.TierMemory, policy.Need{Bytes: need}, policy.Config{})
 	c.evicting.leased.Store(leased)
-	c.counters.evictions.attempted.add(1)
 	for len(victims) > 0 && ctx.Err() == nil {
 		batch := victims[:batchLen(victims)]
 		victims = victims[len(batch):]
 		if c.canOffload() {
 			c.offloadVictims(ctx, batch)
 		}
-		freed += c.evictBatch(batch)
+		left, not := c.evictBatch(batch)
+		freed, stuck = freed+left, stuck+not
 	}
-	switch {
-	case freed > 0:
-		c.counters.evictions.successful.add(1)
-	case leased > 0:
-		c.counters.evictions.blockedByLease.add(1)
-	}
-	c.runEffects()
-	return freed
+	return freed, stuck
 }
 
 // offloadBytes and offloadCount bound what is copied to the SSD tier with one sync.
@@ -110,11 +128,12 @@ func batchLen(victims []master.Victim) int {
 	return len(victims)
 }
 
-func (c *core) evictBatch(batch []master.Victim) (freed int64) {
+func (c *core) evictBatch(batch []master.Victim) (freed, stuck int64) {
 	for _, v := range batch {
 		gone, err := c.m.Evict(c.now(), v, master.TierMemory)
-		if err != nil {
-			continue // it was read or removed meanwhile
+		if err != nil { // it was read or removed meanwhile, or a group must stay because a member could not be copied
+			stuck += v.Size
+			continue
 		}
 		for _, e := range gone {
 			freed += e.Size
@@ -124,7 +143,7 @@ func (c *core) evictBatch(batch []master.Victim) (freed int64) {
 			}
 		}
 	}
-	return freed
+	return freed, stuck
 }
 
 func (c *core) noteEvicted(e master.Evicted, t Tier) {

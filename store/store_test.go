@@ -5,7 +5,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,14 +23,54 @@ func random(n int) []byte {
 // openTest opens a small store that the test closes at its end.
 func openTest(t testing.TB, opts Options) *Store {
 	t.Helper()
-	if opts.MemoryBytes == 0 {
-		opts.MemoryBytes = 64 << 20
-	}
-	s, err := Open(context.Background(), opts)
+	s, err := Open(context.Background(), testOptions(t, opts))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
+
+// testOptions fills in a small memory, and for a store with a directory a tmpfs directory that goes with the test.
+func testOptions(t testing.TB, opts Options) Options {
+	t.Helper()
+	if opts.MemoryBytes == 0 {
+		opts.MemoryBytes = 64 << 20
+	}
+	if opts.Dir != "" && opts.ShmDir == "" {
+		opts.ShmDir = shmDir(t)
+	}
+	return opts
+}
+
+// shmDir is a directory on tmpfs that is gone after the test.
+func shmDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "mooncake-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// eventually polls for something that background work is about to do.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after 20 s still not: %s", what)
+		}
+	}
+}
+
+// fakeClock is an Options.Clock that a test sets.
+type fakeClock struct{ ns atomic.Int64 }
+
+func newClock() *fakeClock {
+	c := new(fakeClock)
+	c.ns.Store(1_700_000_000e9)
+	return c
+}
+
+func (c *fakeClock) now() time.Time          { return time.Unix(0, c.ns.Load()) }
+func (c *fakeClock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 
 var sizes = []int{1, 7, 511, 512, 513, 4095, 4096, 65535, 65536, 65537, 1<<20 - 1, 1 << 20, 1<<20 + 1, 5 << 20}
 
