@@ -152,7 +152,8 @@ func (s *Store) RemoveBatch(keys []string, force bool) []error {
 	errs := make([]error, len(keys))
 	gone := make([]master.Replaced, len(keys))
 	for i, key := range keys {
-		if gone[i], errs[i] = s.m.Remove(s.now(), s.key(key), force); errs[i] == nil {
+		gone[i], errs[i] = s.m.Remove(s.now(), s.key(key), force)
+		if errs[i] = s.badKey(key, errs[i]); errs[i] == nil {
 			s.noteRemoved(key, gone[i].Size)
 		}
 	}

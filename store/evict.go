@@ -46,7 +46,7 @@ func (c *core) evictLoop() {
 		}
 		used, capacity := c.memoryUse()
 		if n := policy.Pressure(used, capacity, c.opts.HighWatermark, c.opts.EvictionRatio, false); n > 0 {
-			c.evict(c.stop, n)
+			c.evict(c.stop, n, 0)
 			continue
 		}
 		ahead := c.opts.HighWatermark - c.opts.EvictionRatio
@@ -65,9 +65,9 @@ func (c *core) memoryUse() (used, capacity int64) {
 	return st.Capacity - st.Free + own, st.Capacity + own
 }
 
-// evict frees at least need bytes of memory if it can, and the configured share of it besides. It returns the bytes
-// that left.
-func (c *core) evict(ctx context.Context, need int64) (freed int64) {
+// evict frees need bytes of memory if it can, and at least the configured share of it. It returns the bytes that left.
+// Nothing leaves when all that may would not make room for an object of size bytes.
+func (c *core) evict(ctx context.Context, need, size int64) (freed int64) {
 	c.evicting.memory.Lock()
 	defer c.evicting.memory.Unlock()
 	used, capacity := c.memoryUse()
@@ -76,7 +76,7 @@ func (c *core) evict(ctx context.Context, need int64) (freed int64) {
 	// The same state has the same victims: what refuses to leave is asked for on top in the next round.
 	stuck := int64(0)
 	for range maxEvictRounds {
-		left, more := c.evictRound(ctx, need-freed+stuck)
+		left, more := c.evictRound(ctx, need-freed+stuck, size)
 		freed += left
 		if stuck += more; more == 0 || freed >= need {
 			break
@@ -96,9 +96,16 @@ func (c *core) evict(ctx context.Context, need int64) (freed int64) {
 const maxEvictRounds = 4
 
 // evictRound chooses victims once. It returns the bytes that left, and those that could not.
-func (c *core) evictRound(ctx context.Context, need int64) (freed, stuck int64) {
+func (c *core) evictRound(ctx context.Context, need, size int64) (freed, stuck int64) {
 	victims, leased := c.m.Victims(c.now(), master.TierMemory, policy.Need{Bytes: need}, policy.Config{})
 	c.evicting.leased.Store(leased)
+	room := c.alloc.Stats().Free + c.opts.MemoryBytes - c.budget.Total()
+	for _, v := range victims {
+		room += v.Size
+	}
+	if room < size {
+		return 0, 0
+	}
 	for len(victims) > 0 && ctx.Err() == nil {
 		batch := victims[:batchLen(victims)]
 		victims = victims[len(batch):]

@@ -156,6 +156,9 @@ func (c *core) grow() {
 // WaitReady returns when the whole memory budget was taken from the machine, or the machine refused the rest: then
 // with the reason, and the store goes on with what it has.
 func (s *Store) WaitReady(ctx context.Context) error {
+	if s.stop.Err() != nil {
+		return ErrClosed
+	}
 	select {
 	case <-s.memory.ready:
 		s.memory.Lock()
@@ -178,7 +181,7 @@ func (c *core) newOwnFile(ctx context.Context, size int64) (*arena.File, error) 
 		if ok {
 			break
 		}
-		if freed := c.evict(ctx, max(n, c.seg.SlabBytes())); freed == 0 || try >= 8 {
+		if freed := c.evict(ctx, max(n, c.seg.SlabBytes()), n); freed == 0 || try >= 8 {
 			return nil, errors.WithMessagef(ErrNoSpace, "a file of %d bytes: %d of the memory budget %d are taken",
 				size, c.budget.Total(), c.opts.MemoryBytes)
 		}

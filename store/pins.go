@@ -30,7 +30,7 @@ func (s *Store) SetPins(key string, change PinChange) error {
 	}
 	changed, err := s.m.Pin(s.key(key), p)
 	if err != nil || !changed {
-		return err
+		return s.badKey(key, err)
 	}
 	return s.rewrite([]string{key})
 }
@@ -124,6 +124,9 @@ func (s *Store) Link(ctx context.Context, key, target string, opts *PutOptions) 
 	}
 	if err := opts.check(key); err != nil {
 		return err
+	}
+	if err := master.CheckKey(s.key(target)); err != nil {
+		return errors.WithMessagef(err, "link %.64q: target", key)
 	}
 	if opts.Durable && s.tier == nil {
 		return errors.WithMessagef(ErrInvalidParams, "link %.64q: Durable needs Options.Dir", key)

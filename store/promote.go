@@ -73,7 +73,7 @@ func (c *core) promote(ctx context.Context, ref master.Ref, gen uint64, force bo
 		return err
 	}
 	extents, err := c.m.PlaceCopy(&cp)
-	if errors.Is(err, ErrNoSpace) && force && c.evict(ctx, cp.Size+cp.Size/8) > 0 {
+	if errors.Is(err, ErrNoSpace) && force && c.evict(ctx, cp.Size+cp.Size/8, cp.Size) > 0 {
 		extents, err = c.m.PlaceCopy(&cp)
 	}
 	if err != nil {

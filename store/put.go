@@ -95,16 +95,25 @@ func (s *Store) request(key string, size int64, opts *PutOptions) (master.Reserv
 		q.SoftUntil = s.now() + int64(opts.SoftPin)
 	}
 	own := size >= s.opts.FileBytes && (opts.OwnFile || opts.Type == Weight)
-	switch {
+	switch limit := s.largest(); {
+	case opts.Durable && size > s.opts.SSDBytes:
+		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the SSD tier's limit is %d", key, size, s.opts.SSDBytes)
 	case opts.Durable && (own || size > s.opts.MemoryBytes/2):
 		q.Placement = master.OnSSD
-	case size > s.opts.MemoryBytes:
-		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the memory budget is %d; only a durable put may be larger",
-			key, size, s.opts.MemoryBytes)
+	case size > limit:
+		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the memory budget of %d has room for %d; only a durable put may be larger",
+			key, size, s.opts.MemoryBytes, limit)
 	case own:
 		q.Placement = master.InOwnFile
 	}
 	return q, nil
+}
+
+// largest is the size of the largest object that would fit if there were no other: what would not fit even then must
+// not drive everything else out.
+func (c *core) largest() int64 {
+	n := c.opts.MemoryBytes - c.headroom() - c.budget.Used(arena.Metadata)
+	return n - n/sum.ChunkBytes*8 - 4096 // less the chunk table
 }
 
 func (o *PutOptions) check(key string) error {
@@ -253,11 +262,18 @@ func (s *Store) reserve(ctx context.Context, q master.ReserveRequest) (o master.
 		}
 		q.OwnFile = file.ID()
 	}
-	for try := 0; ; try++ {
+	for try := 0; ; {
 		if o, err = s.m.Reserve(s.now(), q); err == nil {
 			return o, file, nil
 		}
-		if ctx.Err() != nil || try >= maxReserveTries || !s.makeRoom(ctx, err, q.Size) {
+		if ctx.Err() != nil {
+			err = errors.WithMessagef(ctx.Err(), "put %.64q", q.Name)
+			break
+		}
+		if errors.Is(err, status.NoSpace) && s.growData(max(growStep, roundUp(q.Size, arena.StepBytes))) == nil {
+			continue // ends with the memory budget
+		}
+		if try++; try > maxReserveTries || !s.makeRoom(ctx, err, q.Size) {
 			break
 		}
 	}
@@ -286,13 +302,11 @@ func (s *Store) makeRoom(ctx context.Context, why error, size int64) bool {
 	switch {
 	case errors.Is(why, status.MetaShortage):
 		return s.growMeta(max(metaStep, roundUp(s.budget.Used(arena.Metadata)/8, arena.StepBytes))) == nil ||
-			s.evict(ctx, s.seg.SlabBytes()) > 0
-	case !errors.Is(why, status.NoSpace):
-		return false
-	case s.growData(max(growStep, roundUp(size, arena.StepBytes))) == nil:
-		return true
+			s.evict(ctx, s.seg.SlabBytes(), 0) > 0
+	case errors.Is(why, status.NoSpace):
+		return s.evict(ctx, size+size/8, size) > 0
 	}
-	return s.evict(ctx, size+size/8) > 0
+	return false
 }
 
 // Renewal keeps a put alive that is being written: see Options.PutTimeout.

@@ -17,7 +17,10 @@ func (s *Store) Get(ctx context.Context, key string, opts *ReadOptions) ([]byte,
 	}
 	defer r.release()
 	dst := make([]byte, r.o.Size)
-	return dst, r.read(ctx, dst, 0)
+	if err := r.read(ctx, dst, 0); err != nil {
+		return nil, err
+	}
+	return dst, nil
 }
 
 // GetInto copies an object into dst, which may be larger, and returns its size. A dst that is too small is
@@ -31,7 +34,10 @@ func (s *Store) GetInto(ctx context.Context, key string, dst []byte, opts *ReadO
 	if int64(len(dst)) < r.o.Size {
 		return 0, tooSmall(key, len(dst), r.o.Size)
 	}
-	return int(r.o.Size), r.read(ctx, dst[:r.o.Size], 0)
+	if err := r.read(ctx, dst[:r.o.Size], 0); err != nil {
+		return 0, err
+	}
+	return int(r.o.Size), nil
 }
 
 func tooSmall(key string, have int, size int64) error {
@@ -75,7 +81,7 @@ func (s *Store) getRanges(ctx context.Context, read *RangeRead, opts *ReadOption
 	defer r.release()
 	for _, f := range read.Fragments {
 		if n := int64(len(f.Dst)); f.Off < 0 || n > r.o.Size-f.Off {
-			return errors.WithMessagef(ErrInvalidParams, "get %.64q: bytes %d to %d of %d", read.Key, f.Off, f.Off+n, r.o.Size)
+			return errors.WithMessagef(ErrInvalidParams, "get %.64q: %d bytes from byte %d of %d", read.Key, n, f.Off, r.o.Size)
 		}
 	}
 	for _, f := range read.Fragments {
@@ -153,9 +159,14 @@ func (s *Store) acquire(key string, opts *ReadOptions) (r reading, err error) {
 	return r, nil
 }
 
-// missed counts a miss and names bad keys, which can't be found either.
+// missed counts a miss.
 func (s *Store) missed(key string, err error) error {
 	s.counters.misses.add(1)
+	return s.badKey(key, err)
+}
+
+// badKey says what is wrong with a key that was not found, if it could never be found.
+func (s *Store) badKey(key string, err error) error {
 	if err == ErrNotFound && (key == "" || len(key) > MaxKeyBytes) {
 		return master.CheckKey(s.key(key))
 	}
@@ -258,32 +269,37 @@ func (s *Store) Exists(key string) (bool, error) {
 	}
 	ok := s.m.Exists(s.now(), s.key(key), int64(s.opts.LeaseTTL))
 	s.gate.leave(stripe)
+	if !ok && (key == "" || len(key) > MaxKeyBytes) {
+		return false, master.CheckKey(s.key(key))
+	}
 	return ok, nil
 }
 
 // Probe is Exists without a lease and without counting as a use.
 func (s *Store) Probe(key string) (bool, error) {
-	o, err := s.stat(key)
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return false, err
+	}
+	defer s.gate.leave(stripe)
+	o, err := s.m.Stat(s.key(key))
+	err = s.badKey(key, err)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotReady) {
 		return false, nil
 	}
 	return err == nil && o.Readable(), err
 }
 
-func (s *Store) stat(key string) (master.Object, error) {
-	stripe, err := s.gate.enter()
-	if err != nil {
-		return master.Object{}, err
-	}
-	defer s.gate.leave(stripe)
-	return s.m.Stat(s.key(key))
-}
-
 // Stat describes an object. It grants no lease.
 func (s *Store) Stat(key string) (Info, error) {
-	o, err := s.stat(key)
+	stripe, err := s.gate.enter()
 	if err != nil {
 		return Info{}, err
+	}
+	defer s.gate.leave(stripe)
+	o, err := s.m.Stat(s.key(key))
+	if err != nil {
+		return Info{}, s.badKey(key, err)
 	}
 	i := info(key, &o)
 	i.Group = s.m.GroupOf(s.key(key))

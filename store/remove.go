@@ -25,7 +25,7 @@ func (s *Store) Remove(key string, force bool) error {
 func (s *Store) remove(key string, force bool) error {
 	gone, err := s.m.Remove(s.now(), s.key(key), force)
 	if err != nil {
-		return err
+		return s.badKey(key, err)
 	}
 	s.noteRemoved(key, gone.Size)
 	return s.forgetOne(s.tenant, key, gone)

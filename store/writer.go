@@ -154,7 +154,7 @@ func (w *Writer) check(off, n int64) error {
 	case w.ended:
 		return errors.WithMessagef(ErrNotWriter, "write %.64q: committed or aborted already", w.key.Name)
 	case off < 0 || n > w.size-off:
-		return errors.WithMessagef(ErrInvalidParams, "write %.64q: bytes %d to %d of %d", w.key.Name, off, off+n, w.size)
+		return errors.WithMessagef(ErrInvalidParams, "write %.64q: %d bytes from byte %d of %d", w.key.Name, n, off, w.size)
 	}
 	if now := w.s.now(); now-w.renewed > int64(renewalInterval(w.s.opts.PutTimeout)) {
 		if err := w.s.m.Renew(now, w.p.o.Ref, w.p.o.Gen); err != nil {
