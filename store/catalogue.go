@@ -25,10 +25,25 @@ type forgotten struct {
 	size   int64
 }
 
-// freeList is space that may be freed after the catalogue's next sync.
+// freeList is space that may be freed after the catalogue's next sync, and files that were to be but have links.
 type freeList struct {
 	sync.Mutex
-	list []forgotten
+	list   []forgotten
+	linked []forgotten
+}
+
+func (f *freeList) keep(space forgotten) {
+	f.Lock()
+	f.linked = append(f.linked, space)
+	f.Unlock()
+}
+
+func (f *freeList) takeLinked() []forgotten {
+	f.Lock()
+	defer f.Unlock()
+	list := f.linked
+	f.linked = nil
+	return list
 }
 
 func (f *freeList) add(space ...forgotten) {
@@ -57,9 +72,27 @@ func (c *core) freeForgotten() error {
 		return errors.WithMessage(err, "sync catalogue")
 	}
 	for _, f := range list {
-		c.tier.Free(ssdLoc(f.loc), f.keyLen, f.size)
+		c.free(f)
 	}
 	return nil
+}
+
+// free gives space of the SSD tier back. A file that somebody has a hard link to keeps its blocks: it counts as long
+// as the link is there.
+func (c *core) free(f forgotten) {
+	if f.loc.Own != 0 && hasLinks(c.tier.OwnPath(f.loc.Own)) {
+		c.frees.keep(f)
+		return
+	}
+	c.stamps.drop(ssdStamp(f.loc.Own))
+	c.tier.Free(ssdLoc(f.loc), f.keyLen, f.size)
+}
+
+// freeUnlinked looks again at the files that had links.
+func (c *core) freeUnlinked() {
+	for _, f := range c.frees.takeLinked() {
+		c.free(f)
+	}
 }
 
 func ssdLoc(l master.Loc) ssd.Loc       { return ssd.Loc{File: l.File, Off: l.Off, Own: l.Own} }
@@ -210,11 +243,19 @@ func (l liveSpace) all() iter.Seq2[ssd.Loc, ssd.RecordSize] {
 }
 
 func (c *core) restoreRecord(r *catalog.Record) (kept bool, err error) {
+	c.knowFile(r)
 	err = c.growing(func() error {
 		kept, err = c.m.RestoreSSD(fromRecord(r, r.Key))
 		return err
 	})
 	return kept, err
+}
+
+// knowFile remembers how a file of its own looked when its bytes were known to be right.
+func (c *core) knowFile(r *catalog.Record) {
+	if r.Loc.Own != 0 && r.OwnMtime != 0 {
+		c.stamps.put(ssdStamp(r.Loc.Own), fileID{r.Size, r.OwnMtime})
+	}
 }
 
 func fromRecord(r *catalog.Record, key string) master.FromCatalogue {
@@ -245,6 +286,7 @@ type linkOwners map[ssd.Loc]master.Ref
 func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners linkOwners, stale *catalog.Batch) error {
 	k := master.Key{Tenant: r.Tenant, Name: r.Key}
 	loc, durable := fromCatalog(r.Loc), r.Flags&catalog.FlagDurable != 0
+	c.knowFile(r)
 	if o, err := c.m.Stat(k); err == nil {
 		switch {
 		case o.Gen > r.Gen:

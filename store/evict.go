@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pkg/errors"
 
@@ -152,30 +153,51 @@ func (c *core) offloadVictims(ctx context.Context, victims []master.Victim) {
 	var o offload
 	for _, v := range victims {
 		if !v.Group {
-			o.add(c, v.Ref, v.Gen)
+			_ = o.add(c, v.Ref, v.Gen) // busy or gone: nothing to do
 			continue
 		}
 		for _, member := range c.m.GroupMembers(v) {
-			o.add(c, member.Ref, member.Gen)
+			_ = o.add(c, member.Ref, member.Gen)
 		}
 	}
 	_ = o.write(ctx, c)
 }
 
-// offloadAll copies every object to the SSD tier that is only in memory.
+// offloadAll copies every object to the SSD tier that was committed before the call and is only in memory.
 func (c *core) offloadAll(ctx context.Context) error {
+	upTo := c.m.Generation()
+	for {
+		busy, err := c.offloadPass(ctx, upTo)
+		if err != nil || busy == 0 {
+			return err
+		}
+		select { // somebody else is copying the rest
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (c *core) offloadPass(ctx context.Context, upTo uint64) (busy int, err error) {
 	var o offload
 	for n := uint32(1); n < c.m.Pages(); n++ {
-		for _, f := range c.m.MemoryOnly(n) {
-			o.add(c, f.Ref, f.Gen)
-			if o.bytes > offloadBytes || len(o.list) >= offloadCount {
-				if err := o.write(ctx, c); err != nil {
-					return err
-				}
+		for _, v := range c.m.MemoryOnly(n) {
+			if v.Gen > upTo {
+				continue
+			}
+			if errors.Is(o.add(c, v.Ref, v.Gen), ErrBusy) {
+				busy++
+			}
+			if o.bytes < offloadBytes && len(o.list) < offloadCount {
+				continue
+			}
+			if err := o.write(ctx, c); err != nil {
+				return busy, err
 			}
 		}
 	}
-	return o.write(ctx, c)
+	return busy, o.write(ctx, c)
 }
 
 // offload is objects on their way to the SSD tier with one sync.
@@ -189,20 +211,22 @@ type copied struct {
 	p staged
 }
 
-// add pins an object for the copy, unless it is there already.
-func (o *offload) add(c *core, ref master.Ref, gen uint64) {
+// add pins an object for the copy. ErrBusy: it is there already, or somebody else copies it.
+func (o *offload) add(c *core, ref master.Ref, gen uint64) error {
 	cp, err := c.m.StartCopy(ref, gen, master.TierSSD)
 	if err != nil {
-		return
+		return err
 	}
 	one := copied{Copying: cp}
 	one.p = staged{key: cp.Key, group: cp.Group, o: cp.Object, data: c.pieces(&cp.Object, nil)}
 	if one.p.table, err = c.loadTable(&cp.Object, nil); err != nil {
-		c.m.Uncopied(ref) // a read will find the same and quarantine it
-		return
+		c.quarantine(&reading{s: &Store{c, cp.Tenant}, key: cp.Name, o: cp.Object}, TierMemory, err)
+		c.m.Uncopied(ref)
+		return err
 	}
 	o.list = append(o.list, one)
 	o.bytes += cp.Size
+	return nil
 }
 
 // write copies what was added and starts anew.

@@ -160,7 +160,7 @@ func (s *Store) makeDurable(ctx context.Context, key string) error {
 	}
 	if !o.OnSSD() {
 		var out offload
-		out.add(s.core, o.Holder(), s.m.GenOf(o.Holder()))
+		_ = out.add(s.core, o.Holder(), s.m.GenOf(o.Holder())) // what is wrong shows below
 		if err := out.write(ctx, s.core); err != nil {
 			return durabilityError{err}
 		}

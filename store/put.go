@@ -180,8 +180,8 @@ func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]by
 			p.data = s.pieces(&p.o, nil)
 		}
 	}
-	if err == nil && p.file != nil {
-		err = p.file.Seal()
+	if err == nil {
+		err = s.seal(p.file)
 	}
 	if err != nil {
 		s.abort(&p)

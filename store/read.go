@@ -241,11 +241,12 @@ func (r *reading) readSSD(ctx context.Context, dst []byte, off int64) error {
 }
 
 // quarantine takes a bad replica out of service and reports whether another is left.
-func (s *Store) quarantine(r *reading, t Tier, why error) bool {
-	left := s.m.Quarantine(&r.o, master.Tier(t))
-	s.counters.quarantined.add(1)
-	s.log.add(Decision{Time: s.clock(), Tenant: s.tenant, Key: r.key, What: Quarantined, Tier: t, Reason: why.Error()})
-	s.feed.send(Event{Kind: EventQuarantined, Tenant: s.tenant, Key: r.key, Tier: t, Size: r.o.Size, Type: ObjectType(r.o.Kind)})
+func (c *core) quarantine(r *reading, t Tier, why error) bool {
+	left := c.m.Quarantine(&r.o, master.Tier(t))
+	tenant := r.s.tenant
+	c.counters.quarantined.add(1)
+	c.log.add(Decision{Time: c.clock(), Tenant: tenant, Key: r.key, What: Quarantined, Tier: t, Reason: why.Error()})
+	c.feed.send(Event{Kind: EventQuarantined, Tenant: tenant, Key: r.key, Tier: t, Size: r.o.Size, Type: ObjectType(r.o.Kind)})
 	return left
 }
 
