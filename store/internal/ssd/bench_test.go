@@ -73,6 +73,19 @@ func BenchmarkWrite(b *testing.B) {
 			ring = append(ring, *o)
 		})
 	})
+	b.Run("parallel", func(b *testing.B) { // callers whose copying and syncing overlap
+		tier := open(b, ssd.OSFS{}, b.TempDir(), ssd.Options{})
+		o := newObject(newRand(b), "k", benchBytes)
+		b.SetBytes(benchBytes)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				mine := object{head: o.head, data: o.data}
+				ssdtest.NoError(b, add(tier, &mine))
+				ssdtest.NoError(b, tier.Sync(ctx))
+				free(tier, &mine)
+			}
+		})
+	})
 	b.Run("own", func(b *testing.B) {
 		tier := open(b, ssd.OSFS{}, b.TempDir(), ssd.Options{ReadaheadBytes: -1})
 		o := newObject(newRand(b), "k", 64<<20)

@@ -97,7 +97,7 @@ func TestRecover(t *testing.T) {
 		rng := newRand(t)
 		opts := ssd.Options{ContainerBytes: 1 << 20}
 		tier := open(t, fs, dir, opts)
-		var keep, all []*object
+		var keep []*object
 		for i := range 60 {
 			o := newObject(rng, fmt.Sprint("k", i), rng.IntN(200<<10))
 			if i%10 == 0 {
@@ -105,7 +105,7 @@ func TestRecover(t *testing.T) {
 			} else {
 				ssdtest.NoError(t, add(tier, o))
 			}
-			if all = append(all, o); rng.IntN(3) == 0 {
+			if rng.IntN(3) == 0 {
 				keep = append(keep, o)
 			}
 		}
