@@ -87,7 +87,7 @@ func benchWrite(b *testing.B) {
 	raw := func(i int64) {
 		if i%keep == 0 { // new blocks each time, as in the tier
 			ssdtest.NoError(b, unix.Ftruncate(fd, 0))
-			ssdtest.NoError(b, unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, keep*benchBytes))
+			ssdtest.NoError(b, unix.Fallocate(fd, 0, 0, keep*benchBytes))
 		}
 		_, err := unix.Pwrite(fd, buf, i%keep*benchBytes)
 		ssdtest.NoError(b, err)
