@@ -267,6 +267,32 @@ func TestRanges(t *testing.T) {
 	})
 }
 
+// TestLongHead has a table that does not fit a staging buffer.
+func TestLongHead(t *testing.T) {
+	fs := new(ssdtest.FaultFS)
+	tier := open(t, fs, "/tier", ssd.Options{BatchBytes: 1 << 20})
+	rng := newRand(t)
+	table := make([]byte, 300_000*8)
+	h := ssd.Head{Key: []byte("a large file"), Size: 300_000*chunk - 5, Table: make([]uint64, 300_000)}
+	for i := range h.Table {
+		h.Table[i] = rng.Uint64()
+		binary.LittleEndian.PutUint64(table[8*i:], h.Table[i])
+	}
+	h.Digest = xxhash.Sum64(table)
+	ssdtest.NoError(t, add(tier, newObject(rng, "before", 100)))
+	loc, err := tier.AppendHead(ctx, h, 77)
+	ssdtest.NoError(t, err)
+	got, err := tier.ReadHead(ctx, loc, h.Key, h.Size)
+	ssdtest.NoError(t, err)
+	if !slices.Equal(got.Table, h.Table) {
+		t.Fatal("ReadHead: another table")
+	}
+	fs.Resize(fmt.Sprintf("/tier/%08x.log", loc.File), 2<<20)
+	_, err = tier.ReadHead(ctx, loc, h.Key, h.Size)
+	ssdtest.ErrorIs(t, err, ssd.ErrTruncated)
+	tier.Free(loc, len(h.Key), h.Size)
+}
+
 func TestInvalid(t *testing.T) {
 	fs := new(ssdtest.FaultFS)
 	_, err := ssd.Open(fs, "/tier", ssd.Options{ContainerBytes: 5, BatchBytes: -1, QuotaBytes: -1, OwnWriters: -1})
