@@ -300,3 +300,6 @@ func (c *core) abandon() {
 		_ = c.lock.Release()
 	}
 }
+
+// Dir is Options.Dir: "" for a store in memory.
+func (s *Store) Dir() string { return s.opts.Dir }
