@@ -48,7 +48,7 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	c.mapping.hold()
 	if err := c.open(ctx, seam); err != nil {
 		c.quit()
-		return nil, errors.WithMessage(errors.WithMessage(err, opts.Dir), "open store")
+		return nil, errors.WithMessage(errors.WithMessage(named(err), opts.Dir), "open store")
 	}
 	return &Store{core: c}, nil
 }
