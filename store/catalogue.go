@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"iter"
-	"sync"
 
 	"github.com/pkg/errors"
 
@@ -18,50 +17,6 @@ import (
 // then the space is freed. Records are kept by key and generation, so that writes of two generations of one key need
 // no order between them: at start-up the newest wins and the others are forgotten.
 
-// forgotten is space on the SSD tier that the catalogue no longer names.
-type forgotten struct {
-	loc    master.Loc
-	keyLen int
-	size   int64
-}
-
-// freeList is space that may be freed after the catalogue's next sync.
-type freeList struct {
-	sync.Mutex
-	list []forgotten
-}
-
-func (f *freeList) add(space ...forgotten) {
-	f.Lock()
-	f.list = append(f.list, space...)
-	f.Unlock()
-}
-
-func (f *freeList) take() []forgotten {
-	f.Lock()
-	defer f.Unlock()
-	list := f.list
-	f.list = nil
-	return list
-}
-
-// freeForgotten syncs the catalogue, then frees what it had forgotten before.
-func (c *core) freeForgotten() error {
-	list := c.frees.take()
-	if len(list) == 0 {
-		return nil
-	}
-	var empty catalog.Batch
-	if err := c.catalog.Apply(&empty, true); err != nil {
-		c.frees.add(list...)
-		return errors.WithMessage(err, "sync catalogue")
-	}
-	for _, f := range list {
-		c.tier.Free(ssdLoc(f.loc), f.keyLen, f.size)
-	}
-	return nil
-}
-
 func ssdLoc(l master.Loc) ssd.Loc       { return ssd.Loc{File: l.File, Off: l.Off, Own: l.Own} }
 func masterLoc(l ssd.Loc) master.Loc    { return master.Loc{File: l.File, Off: l.Off, Own: l.Own} }
 func catalogLoc(l ssd.Loc) catalog.Loc  { return catalog.Loc{File: l.File, Off: l.Off, Own: l.Own} }
@@ -72,39 +27,6 @@ func scopedKey(k master.Key) []byte {
 	b := make([]byte, 0, len(k.Tenant)+1+len(k.Name))
 	b = append(append(b, k.Tenant...), 0)
 	return append(b, k.Name...)
-}
-
-// forget takes objects out of the catalogue that were removed or replaced, and lets go of their space. Removals of
-// durable objects are on stable storage when it returns. Names and gone are parallel.
-func (c *core) forget(tenant string, names []string, gone []master.Replaced) error {
-	if c.catalog == nil {
-		return nil
-	}
-	var b catalog.Batch
-	sync := false
-	for i, g := range gone {
-		if g.Pinned != 0 {
-			b.Delete(tenant, names[i], g.Gen)
-			sync = sync || g.Durable
-		}
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	err := c.catalog.Apply(&b, sync)
-	for _, g := range gone {
-		if g.Pinned != 0 {
-			c.m.Release(g.Pinned)
-		}
-	}
-	return errors.WithMessage(err, "catalogue")
-}
-
-func (c *core) forgetOne(tenant, name string, g master.Replaced) error {
-	if g.Pinned == 0 || c.catalog == nil {
-		return nil
-	}
-	return c.forget(tenant, []string{name}, []master.Replaced{g})
 }
 
 // catalogueRecord is what the catalogue keeps of an object.
@@ -130,7 +52,7 @@ func catalogueRecord(k master.Key, o *master.Object, group string, durable bool,
 // records that newer generations or lost owners made void.
 func (c *core) restoreCatalogue(ctx context.Context) error {
 	var links []catalog.Record
-	var stale catalog.Batch
+	var stale changes
 	var live liveSpace
 	count := int64(0)
 	err := c.scanCatalogue(ctx, func(r *catalog.Record) error {
@@ -138,9 +60,14 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 			links = append(links, cloneRecord(r))
 			return nil
 		}
-		kept, err := c.restoreRecord(r)
+		old, kept, err := c.restoreRecord(r)
 		if err != nil {
 			return err
+		}
+		if old.Pinned != 0 { // a crash came between the record of one generation and the end of the other's
+			stale.Delete(r.Tenant, r.Key, old.Gen)
+			c.m.Release(old.Pinned)
+			count--
 		}
 		if !kept {
 			stale.Delete(r.Tenant, r.Key, r.Gen)
@@ -160,8 +87,8 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 		}
 	}
 	c.counters.restoredSSD.Store(count + int64(len(links)))
-	if stale.Len() > 0 {
-		if err := c.catalog.Apply(&stale, true); err != nil {
+	if stale.any() {
+		if err := stale.apply(c.catalog, true); err != nil {
 			return errors.WithMessage(err, "catalogue")
 		}
 	}
@@ -209,12 +136,24 @@ func (l liveSpace) all() iter.Seq2[ssd.Loc, ssd.RecordSize] {
 	}
 }
 
-func (c *core) restoreRecord(r *catalog.Record) (kept bool, err error) {
-	err = c.growing(func() error {
-		kept, err = c.m.RestoreSSD(fromRecord(r, r.Key))
+// restoreRecord also returns the older generation that the record took the place of.
+func (c *core) restoreRecord(r *catalog.Record) (old master.Replaced, kept bool, err error) {
+	c.knowFile(r)
+	err = c.growing(func() (err error) {
+		var gone master.Replaced
+		if gone, kept, err = c.m.RestoreSSD(fromRecord(r, r.Key)); gone.Gen != 0 {
+			old = gone
+		}
 		return err
 	})
-	return kept, err
+	return old, kept, err
+}
+
+// knowFile remembers how a file of its own looked when its bytes were known to be right.
+func (c *core) knowFile(r *catalog.Record) {
+	if r.Loc.Own != 0 && r.OwnMtime != 0 {
+		c.stamps.put(ssdStamp(r.Loc.Own), fileID{r.Size, r.OwnMtime})
+	}
 }
 
 func fromRecord(r *catalog.Record, key string) master.FromCatalogue {
@@ -242,9 +181,10 @@ type linkOwners map[ssd.Loc]master.Ref
 
 // restoreLink makes a link again. Its owner is the object under the target's key if that still has the same bytes;
 // otherwise one that the links alone keep.
-func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners linkOwners, stale *catalog.Batch) error {
+func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners linkOwners, stale *changes) error {
 	k := master.Key{Tenant: r.Tenant, Name: r.Key}
 	loc, durable := fromCatalog(r.Loc), r.Flags&catalog.FlagDurable != 0
+	c.knowFile(r)
 	if o, err := c.m.Stat(k); err == nil {
 		switch {
 		case o.Gen > r.Gen:
@@ -256,9 +196,12 @@ func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners linkOwners
 			}
 			return nil
 		}
-		if gone, err := c.m.Remove(c.now(), k, true); err != nil {
+		gone, err := c.m.Remove(c.now(), k, true)
+		if err != nil {
 			return err
-		} else if gone.Pinned != 0 {
+		}
+		if gone.Pinned != 0 {
+			stale.Delete(r.Tenant, r.Key, gone.Gen)
 			c.m.Release(gone.Pinned)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/pkg/errors"
+	"golang.org/x/sys/unix"
 
 	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
@@ -218,6 +219,27 @@ func (f *File) unchanged() error {
 		return changed(f.path, f.handed, now)
 	}
 	return nil
+}
+
+// seal ends the writing of a memory file, if there is one: from here on a change is tampering.
+func (c *core) seal(file *arena.File) error {
+	if file == nil {
+		return nil
+	}
+	if err := file.Seal(); err != nil {
+		return err
+	}
+	id, err := c.stampOf(file)
+	if err == nil {
+		c.stamps.put(memoryStamp(file.ID()), id)
+	}
+	return err
+}
+
+// hasLinks reports whether a file has another name than the store's.
+func hasLinks(path string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(path, &st) == nil && st.Nlink > 1
 }
 
 // stamps is what the store knows of files that may be handed out, from when their bytes were known to be right.

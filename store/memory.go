@@ -18,7 +18,6 @@ import (
 // wholly free, then by eviction.
 
 const (
-	metaSlack   = 1 << 20 // of address space: the last pages of a metadata region are never used
 	metaStep    = arena.StepBytes
 	growStep    = 16 << 20 // of the data region, once the first piece is there
 	minHeadroom = 2 * arena.StepBytes
@@ -128,6 +127,19 @@ func (c *core) takeBudget(p arena.Purpose, n int64) bool {
 	return true
 }
 
+// fitBudget gives memory back that an earlier process took under a larger budget. What leased or pinned objects hold
+// stays taken until they go.
+func (c *core) fitBudget(ctx context.Context) {
+	for {
+		c.memory.Lock()
+		fits := c.takeBudget(arena.Data, 0)
+		c.memory.Unlock()
+		if fits || c.evict(ctx, c.budget.Total()-c.opts.MemoryBytes, 0) == 0 {
+			return
+		}
+	}
+}
+
 // grow is the goroutine that takes the memory budget from the machine, and later what objects gave back.
 func (c *core) grow() {
 	for {
@@ -201,8 +213,18 @@ func (c *core) dropOwnFile(id uint64) {
 	if f == nil {
 		return
 	}
-	n := roundUp(int64(len(f.Bytes())), 4096)
 	c.stamps.drop(memoryStamp(id))
+	c.freeFile(f)
+}
+
+// freeFile gives a memory file's bytes back. One that somebody has a hard link to keeps its memory: it counts as long
+// as the link is there.
+func (c *core) freeFile(f *arena.File) {
+	if hasLinks(f.Path()) {
+		c.own.keep(f)
+		return
+	}
+	n := roundUp(int64(len(f.Bytes())), 4096)
 	_ = f.Remove()
 	c.budget.Sub(arena.OwnFile, n)
 	signal(c.wake.grower)
@@ -227,6 +249,7 @@ func (c *core) restoreMemory() {
 	c.m.GrowRecords(c.memory.meta)
 	found := c.m.Restore(c.attachOwnFile)
 	c.counters.restoredMemory.Store(found.Kept)
+	c.runEffects()
 	ids, _ := c.files.List()
 	for _, id := range ids {
 		if c.own.get(id) == nil {
@@ -259,6 +282,10 @@ func (c *core) janitor() {
 			return
 		case <-tick.C:
 			c.m.Tick(c.now())
+			for _, f := range c.own.takeLinked() {
+				c.freeFile(f)
+			}
+			c.freeUnlinked()
 		case <-c.wake.janitor:
 		}
 		c.runEffects()

@@ -48,7 +48,7 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	c.mapping.hold()
 	if err := c.open(ctx, seam); err != nil {
 		c.quit()
-		return nil, errors.WithMessage(errors.WithMessage(err, opts.Dir), "open store")
+		return nil, errors.WithMessage(errors.WithMessage(named(err), opts.Dir), "open store")
 	}
 	return &Store{core: c}, nil
 }
@@ -71,6 +71,7 @@ func (c *core) open(ctx context.Context, seam seams) (err error) {
 			return err
 		}
 	}
+	c.fitBudget(ctx)
 	c.startWorkers()
 	return nil
 }
@@ -139,7 +140,7 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 		return memoryError(err)
 	}
 	o := arena.SegmentOptions{
-		DataBytes: c.opts.MemoryBytes, MetaBytes: c.opts.MemoryBytes + metaSlack, StoreID: id, BootID: seam.bootID,
+		DataBytes: addressSpace(c.opts.MemoryBytes), MetaBytes: addressSpace(c.opts.MemoryBytes), StoreID: id, BootID: seam.bootID,
 		SlabBytes: arena.SlabBytes(c.opts.MemoryBytes), Limits: seam.limits,
 	}
 	attached, err := c.openSegment(id, o)
@@ -162,6 +163,10 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 	return c.firstMemory()
 }
 
+// addressSpace is how far the regions of a segment can grow: beyond the budget of today, so that memory survives an
+// Open with another.
+func addressSpace(budget int64) int64 { return max(64<<30, 4*budget) }
+
 // openSegment also decides where memory files of their own go: beside the segment, so that they survive with it.
 func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, err error) {
 	if c.opts.Dir == "" {
@@ -173,22 +178,20 @@ func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, 
 		return false, errors.WithMessage(err, "shared memory")
 	}
 	o.Path, c.fileDir = filepath.Join(base, "segment"), filepath.Join(base, "files")
-	c.seg, err = arena.AttachSegment(o)
-	if err == nil && int64(len(c.seg.Data())) == roundUp(o.DataBytes, arena.StepBytes) {
+	if c.seg, err = arena.AttachSegment(o); err == nil {
 		return true, nil
 	}
-	if err == nil { // another budget: what is there can't be kept within it
-		_ = c.seg.Close(false)
-	} else if errors.Is(err, arena.ErrNewerFormat) {
-		return false, err
-	} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, arena.ErrStale) && !errors.Is(err, arena.ErrCorrupt) {
+	if errors.Is(err, arena.ErrNewerFormat) {
+		return false, errors.WithMessage(ErrNewerFormat, err.Error())
+	}
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, arena.ErrStale) && !errors.Is(err, arena.ErrCorrupt) {
 		return false, err
 	}
 	// Whatever is there is of no use: free its memory before new memory is taken.
 	if err := os.RemoveAll(base); err != nil {
 		return false, errors.WithMessage(err, "remove stale shared memory")
 	}
-	if err := os.MkdirAll(base, 0o711); err != nil {
+	if err := os.MkdirAll(c.fileDir, 0o711); err != nil { // others may open a file that File names, not list them
 		return false, errors.WithMessage(err, "shared memory")
 	}
 	if err := o.Limits.Check(c.opts.MemoryBytes); err != nil {
@@ -229,8 +232,8 @@ func (c *core) startWorkers() {
 
 // Close ends the store. Operations in progress finish first; background work stops. What is in memory stays in shared
 // memory when the store has a directory, for the next Open on this boot; objects that are only in memory don't
-// survive a reboot unless Sync wrote them. The memory of views and files that are still open stays mapped until they
-// are closed. A second Close returns the result of the first.
+// survive a reboot unless Sync wrote them. The memory of views and files that are still open stays mapped, and the
+// directory locked, until they are closed. A second Close returns the result of the first.
 func (s *Store) Close() error {
 	c := s.core
 	c.closing.Lock()
@@ -248,7 +251,7 @@ func (s *Store) Close() error {
 	return c.closing.err
 }
 
-// closeDir brings catalogue and SSD tier to rest and gives the directory up.
+// closeDir brings catalogue and SSD tier to rest.
 func (c *core) closeDir() error {
 	if c.opts.Dir == "" {
 		return nil
@@ -260,18 +263,23 @@ func (c *core) closeDir() error {
 	if e := c.catalog.Close(); err == nil {
 		err = e
 	}
-	if e := c.lock.Release(); err == nil {
-		err = e
-	}
 	return err
 }
 
-// unmap runs when the store is closed and the last view is too.
+// unmap runs when the store is closed and the last view is too. Only then may another store have the directory: it
+// would reuse memory that a view still shows.
 func (c *core) unmap() {
+	c.runEffects()
 	for _, f := range c.own.byID {
 		_ = f.Close()
 	}
+	for _, f := range c.own.linked {
+		_ = f.Remove()
+	}
 	_ = c.seg.Close(false)
+	if c.lock != nil {
+		_ = c.lock.Release()
+	}
 }
 
 // abandon undoes an Open that failed half-way.
@@ -292,3 +300,6 @@ func (c *core) abandon() {
 		_ = c.lock.Release()
 	}
 }
+
+// Dir is Options.Dir: "" for a store in memory.
+func (s *Store) Dir() string { return s.opts.Dir }

@@ -189,8 +189,8 @@ func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]by
 			p.data = s.pieces(&p.o, nil)
 		}
 	}
-	if err == nil && p.file != nil {
-		err = p.file.Seal()
+	if err == nil {
+		err = s.seal(p.file)
 	}
 	if err != nil {
 		s.abort(&p)
@@ -245,7 +245,11 @@ func (s *Store) commit(p *staged, loc master.Loc) error {
 	if s.feed.active() {
 		s.feed.send(Event{Kind: EventPut, Tenant: p.key.Tenant, Key: p.key.Name, Size: p.o.Size, Type: ObjectType(p.o.Kind)})
 	}
-	return s.forgetOne(p.key.Tenant, p.key.Name, old)
+	err = s.forgetOne(p.key.Tenant, p.key.Name, old)
+	if !old.Durable || p.o.Flags&master.FlagDurable != 0 {
+		return nil // the forgetting is tried again; if a crash comes first, the newer generation wins or the old one was a cache
+	}
+	return err
 }
 
 // maxReserveTries bounds the evictions that one put may ask for.

@@ -7,6 +7,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
 )
 
 // Get returns a copy of an object's bytes. A miss is ErrNotFound and costs a look-up. opts may be nil.
@@ -235,9 +236,13 @@ func (r *reading) readMemory(ctx context.Context, dst []byte, off int64) error {
 	return nil
 }
 
-// readSSD reads from the SSD tier, and verifies unless the caller said never.
+// readSSD reads from the SSD tier, and verifies unless the caller said never; a small object is read with its head in
+// one piece and verified in any case.
 func (r *reading) readSSD(ctx context.Context, dst []byte, off int64) error {
 	loc := ssdLoc(r.o.SSD)
+	if loc.Own == 0 && r.o.Size <= ssd.SmallBytes && int64(len(dst)) == r.o.Size {
+		return ssdError(r.s.tier.ReadSmall(ctx, loc, r.o.SSDKeyLen, r.o.Digest, dst))
+	}
 	h, err := r.s.tier.HeadAt(ctx, loc, r.o.SSDKeyLen, r.o.Size)
 	if err != nil {
 		return ssdError(err)
@@ -252,11 +257,12 @@ func (r *reading) readSSD(ctx context.Context, dst []byte, off int64) error {
 }
 
 // quarantine takes a bad replica out of service and reports whether another is left.
-func (s *Store) quarantine(r *reading, t Tier, why error) bool {
-	left := s.m.Quarantine(&r.o, master.Tier(t))
-	s.counters.quarantined.add(1)
-	s.log.add(Decision{Time: s.clock(), Tenant: s.tenant, Key: r.key, What: Quarantined, Tier: t, Reason: why.Error()})
-	s.feed.send(Event{Kind: EventQuarantined, Tenant: s.tenant, Key: r.key, Tier: t, Size: r.o.Size, Type: ObjectType(r.o.Kind)})
+func (c *core) quarantine(r *reading, t Tier, why error) bool {
+	left := c.m.Quarantine(&r.o, master.Tier(t))
+	tenant := r.s.tenant
+	c.counters.quarantined.add(1)
+	c.log.add(Decision{Time: c.clock(), Tenant: tenant, Key: r.key, What: Quarantined, Tier: t, Reason: why.Error()})
+	c.feed.send(Event{Kind: EventQuarantined, Tenant: tenant, Key: r.key, Tier: t, Size: r.o.Size, Type: ObjectType(r.o.Kind)})
 	return left
 }
 

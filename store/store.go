@@ -44,6 +44,7 @@ type core struct {
 	tier    *ssd.Tier
 	catalog catalog.Catalog
 	frees   freeList
+	records recordOrder
 
 	stamps   stamps
 	gate     gate
@@ -151,7 +152,22 @@ func (r *mappingRefs) drop() {
 // ownFiles are the memory files of their own that are mapped, by id.
 type ownFiles struct {
 	sync.RWMutex
-	byID map[uint64]*arena.File
+	byID   map[uint64]*arena.File
+	linked []*arena.File // of no object any more, but somebody has a hard link to them
+}
+
+func (f *ownFiles) keep(file *arena.File) {
+	f.Lock()
+	f.linked = append(f.linked, file)
+	f.Unlock()
+}
+
+func (f *ownFiles) takeLinked() []*arena.File {
+	f.Lock()
+	defer f.Unlock()
+	list := f.linked
+	f.linked = nil
+	return list
 }
 
 func (f *ownFiles) get(id uint64) *arena.File {

@@ -64,9 +64,28 @@ func (s *Store) Create(ctx context.Context, key string, size int64, opts *PutOpt
 	} else {
 		w.pieces = s.pieces(&w.p.o, nil)
 	}
-	m, ref, gen := s.m, w.p.o.Ref, w.p.o.Gen
-	w.cleanup = runtime.AddCleanup(w, func(struct{}) { _ = m.Abort(ref, gen) }, struct{}{})
+	w.cleanup = runtime.AddCleanup(w, dropped.abort, dropped{s.core, w.p.o.Ref, w.p.o.Gen, w.own})
 	return w, nil
+}
+
+// dropped is what is left of a Writer that nobody has any more.
+type dropped struct {
+	c   *core
+	ref master.Ref
+	gen uint64
+	own *ssd.OwnWriter
+}
+
+func (d dropped) abort() {
+	stripe, err := d.c.gate.enter()
+	if err != nil {
+		return
+	}
+	defer d.c.gate.leave(stripe)
+	if d.own != nil {
+		d.own.Abort()
+	}
+	_ = d.c.m.Abort(d.ref, d.gen) // fails only if the put was taken over, which frees it as well
 }
 
 // createOwn begins a file of its own on the SSD tier.
@@ -277,10 +296,7 @@ func (w *Writer) finish(ctx context.Context) error {
 		w.p.table = table
 	}
 	w.s.storeTable(&w.p.o, w.p.table)
-	if w.p.file != nil {
-		return w.p.file.Seal()
-	}
-	return nil
+	return w.s.seal(w.p.file)
 }
 
 // commitOwn makes an object durable whose bytes are in a file of its own on SSD: the head that describes it, then the
@@ -297,27 +313,27 @@ func (w *Writer) commitOwn(ctx context.Context) error {
 		w.own.Abort()
 		return fail(err)
 	}
+	lost := []deletion{undone(w.key, w.p.o.Gen, loc, w.size)}
 	if err = s.tier.Sync(ctx); err == nil {
 		w.p.o.Digest = h.Digest
+		s.inherit(&w.p)
 		r := catalogueRecord(w.key, &w.p.o, w.p.group, true, loc)
 		if _, r.OwnMtime, err = s.tier.OwnStamp(loc.Own); err == nil {
+			s.stamps.put(ssdStamp(loc.Own), fileID{w.size, r.OwnMtime})
 			var b catalog.Batch
 			b.Put(&r)
 			err = s.catalog.Apply(&b, true)
 		}
 	}
 	if err != nil {
-		s.forgetUncommitted(w.key, w.p.o.Gen, loc, w.size)
+		s.undo(lost)
 		return fail(err)
 	}
-	gen := w.p.o.Gen
 	if err := s.commit(&w.p, masterLoc(loc)); err != nil {
-		if !s.isCommitted(w.key, gen) {
-			s.forgetUncommitted(w.key, gen, loc, w.size)
-		}
+		s.undo(lost)
 		return err
 	}
-	return nil
+	return s.rewriteInherited(&w.p)
 }
 
 // Abort ends the put and frees its room. After Commit or Abort it does nothing.

@@ -65,8 +65,9 @@ type Catalog interface {
 	// Apply tries to recover; until one succeeds, the others fail and reads go on. b may be reused at once.
 	Apply(b *Batch, sync bool) error
 
-	// Scan calls fn for every record as of the call, in the order of the stored keys: by tenant, then key, then
-	// generation, but for keys that are a prefix of others. The record
+	// Scan calls fn for every record as of the call, in the order of the stored keys: by tenant (shorter names first),
+	// then by the bytes of the key with those of the generation, big endian, behind it. So the generations of one key
+	// come in rising order, but records of a longer key that begins with this one may come between them. The record
 	// and its strings are valid only during the call of fn. An error of fn ends the scan and is returned as it is.
 	// Records that do not verify are skipped; Scan then returns an ErrCorrupt that names the first of them after it
 	// visited all others. fn may call the other methods, but not Close.

@@ -14,12 +14,13 @@ import (
 func testRecord() Record {
 	return Record{
 		Tenant: "tenant", Key: "weight:m:r:file:f", Gen: 300, Size: 4 << 30, Type: 3, Flags: FlagHardPin | FlagOwn,
-		SoftUntil: -1, Group: "group", Digest: 0x1122334455667788, Loc: Loc{1, 2, 3}, OwnMtime: math.MaxInt64,
+		SoftUntil: -1, Group: "group", Target: "target", Digest: 0x1122334455667788, Loc: Loc{1, 2, 3},
+		OwnMtime: math.MaxInt64,
 	}
 }
 
 func encode(r *Record) (key, value []byte) {
-	key = AppendKey(nil, r.Tenant, r.Key)
+	key = AppendKey(nil, r.Tenant, r.Key, r.Gen)
 	return key, r.appendValue(nil, key)
 }
 
@@ -72,7 +73,7 @@ func TestDecodeHostile(t *testing.T) {
 	fixed := append([]byte{recordVersion}, make([]byte, recordFixed-1)...)
 	var r Record
 	long := strings.Repeat("k", MaxKeyBytes)
-	okKey := AppendKey(nil, "", "k")
+	okKey := AppendKey(nil, "", "k", 1)
 	good := append(bytes.Clone(fixed), 0, 0, 0, 0, 0)
 	require.NoError(t, r.Decode(okKey, seal(okKey, good)))
 	for name, key := range map[string][]byte{
@@ -80,19 +81,31 @@ func TestDecodeHostile(t *testing.T) {
 		"prefix":       {prefixObject},
 		"meta":         AppendMetaKey(nil, "m"),
 		"tenant short": {prefixObject, 2, 'a'},
-		"key long":     AppendKey(nil, "t", long+"k"),
-		"far too long": AppendKey(nil, "t", strings.Repeat(long, 9)),
+		"gen missing":  {prefixObject, 1, 't'},
+		"gen short":    okKey[:2+genBytes-1],
+		"tenant eats":  {prefixObject, 3, 't', 0, 0, 0, 0, 0, 0, 0, 1}, // one byte of the generation
+		"key long":     AppendKey(nil, "t", long+"k", 0),
+		"far too long": AppendKey(nil, "t", strings.Repeat(long, 9), 0),
 	} {
 		require.ErrorIs(t, r.Decode(key, seal(key, good)), ErrCorrupt, name)
 	}
 	for name, tail := range map[string][]byte{
 		"long zero":        {0x80, 0, 0, 0, 0, 0},
 		"varint overflow":  {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0},
-		"varint unended":   {0, 0, 0, 0, 0x80},
-		"negative size":    append(binary.AppendUvarint([]byte{0}, 1<<63), 0, 0, 0),
-		"group long":       append(binary.AppendUvarint([]byte{0, 0, 0, 0}, MaxGroupBytes+1), make([]byte, MaxGroupBytes+1)...),
-		"group is missing": {0, 0, 0, 0, 5},
-		"group enormous":   append([]byte{0, 0, 0, 0}, binary.AppendUvarint(nil, math.MaxUint64)...),
+		"varint unended":   {0, 0, 0x80},
+		"negative size":    append(binary.AppendUvarint(nil, 1<<63), 0, 0, 0, 0),
+		"group long":       append(binary.AppendUvarint([]byte{0, 0, 0}, MaxGroupBytes+1), make([]byte, MaxGroupBytes+2)...),
+		"group unended":    {0, 0, 0, 0x80},
+		"group is missing": {0, 0, 0, 5},
+		"group enormous":   binary.AppendUvarint([]byte{0, 0, 0}, math.MaxUint64),
+		"no target":        {0, 0, 0, 1, 'g'},
+		"target long":      append(binary.AppendUvarint([]byte{0, 0, 0, 0}, MaxKeyBytes+1), make([]byte, MaxKeyBytes+1)...),
+		"target unended":   {0, 0, 0, 0, 0x80},
+		"target long zero": {0, 0, 0, 0, 0x80, 0},
+		"target missing":   {0, 0, 0, 0, 5},
+		"target too short": {0, 0, 0, 0, 2, 't'},
+		"target enormous":  binary.AppendUvarint([]byte{0, 0, 0, 0}, math.MaxUint64),
+		"a byte too many":  {0, 0, 0, 0, 1, 't', 0},
 	} {
 		body := append(bytes.Clone(fixed), tail...)
 		require.ErrorIs(t, r.Decode(okKey, seal(okKey, body)), ErrCorrupt, name)
@@ -151,12 +164,16 @@ func TestBatchOverLimit(t *testing.T) {
 }
 
 func FuzzRecordRoundTrip(f *testing.F) {
-	f.Add("t", "k", "g", uint64(1), int64(2), uint8(3), uint16(4), int64(5), uint64(6), uint32(7), int64(-8))
-	f.Fuzz(func(t *testing.T, tenant, key, group string, gen uint64, size int64, typ uint8, flags uint16, soft int64,
-		digest uint64, loc uint32, mtime int64) {
+	f.Add("t", "k", "g", "", uint64(1), int64(2), uint8(3), uint16(4), int64(5), uint64(6), uint32(7), int64(-8))
+	f.Add("", "", "", "target", uint64(math.MaxUint64), int64(0), uint8(0), uint16(FlagLink), int64(0), uint64(0),
+		uint32(0), int64(0))
+	f.Add("t", "k", "g", strings.Repeat("t", MaxKeyBytes+1), uint64(0), int64(2), uint8(3), uint16(4), int64(5),
+		uint64(6), uint32(7), int64(-8))
+	f.Fuzz(func(t *testing.T, tenant, key, group, target string, gen uint64, size int64, typ uint8, flags uint16,
+		soft int64, digest uint64, loc uint32, mtime int64) {
 		want := Record{
-			Tenant: tenant, Key: key, Group: group, Gen: gen, Size: size, Type: typ, Flags: Flags(flags), SoftUntil: soft,
-			Digest: digest, Loc: Loc{loc, ^loc, loc << 1}, OwnMtime: mtime,
+			Tenant: tenant, Key: key, Gen: gen, Group: group, Target: target, Size: size, Type: typ, Flags: Flags(flags),
+			SoftUntil: soft, Digest: digest, Loc: Loc{loc, ^loc, loc << 1}, OwnMtime: mtime,
 		}
 		var b Batch
 		b.Put(&want)
@@ -183,7 +200,13 @@ func FuzzDecode(f *testing.F) {
 	key, value := encode(&r)
 	f.Add(key, value)
 	f.Add(key, value[:len(value)-checksumBytes])
-	f.Add([]byte{prefixObject, 0}, make([]byte, recordFixed+5))
+	smallest := append([]byte{recordVersion}, make([]byte, recordFixed-1+5)...)
+	f.Add(AppendKey(nil, "", "", 0), smallest)
+	f.Add(AppendKey(nil, "", "", math.MaxUint64), smallest[:len(smallest)-1])
+	f.Add([]byte{prefixObject, 0}, smallest)
+	link := Record{Key: "link", Gen: 1, Flags: FlagLink, Target: strings.Repeat("t", 200)}
+	key, value = encode(&link)
+	f.Add(key, value)
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		for _, v := range [][]byte{value, seal(key, value)} {
 			var r Record

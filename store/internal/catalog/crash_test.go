@@ -47,12 +47,18 @@ func child(what, dir string) {
 	os.Exit(1)
 }
 
-// numbered is the i-th batch of a history: some new records, and the batch's number in one that all batches write.
+// numbered is the i-th batch of a history: some new records, and generation i of a key that all batches write and of
+// which each forgets the generation before.
 func numbered(i int) *catalog.Batch {
 	var b catalog.Batch
 	b.Put(&catalog.Record{Key: "last", Gen: uint64(i)})
+	if i > 0 {
+		b.Delete("", "last", uint64(i-1))
+	}
 	for j := range 10 {
-		b.Put(&catalog.Record{Tenant: "t", Key: fmt.Sprintf("%d-%d", i, j), Group: strings.Repeat("g", 100)})
+		r := catalog.Record{Tenant: "t", Key: fmt.Sprintf("%d-%d", i, j), Gen: uint64(i), Group: strings.Repeat("g", 100)}
+		r.Flags, r.Target = catalog.FlagLink, r.Key+" target"
+		b.Put(&r)
 	}
 	return &b
 }
@@ -64,12 +70,20 @@ func checkPrefix(t *testing.T, c catalog.Catalog) int {
 	if len(all) == 0 {
 		return 0
 	}
-	n := int(all[[2]string{"", "last"}].Gen) + 1
+	var last []uint64
+	for id := range all {
+		if id.Key == "last" {
+			last = append(last, id.Gen)
+		}
+	}
+	require.Len(t, last, 1, "generations of the key that each batch writes")
+	n := int(last[0]) + 1
 	require.Len(t, all, 1+10*n, "not a prefix of the history")
 	for i := range n {
 		for j := range 10 {
-			if _, ok := all[[2]string{"t", fmt.Sprintf("%d-%d", i, j)}]; !ok {
-				t.Fatalf("record %d of batch %d is missing, %d batches were found", j, i, n)
+			key := fmt.Sprintf("%d-%d", i, j)
+			if r := all[catalogtest.ID{Tenant: "t", Key: key, Gen: uint64(i)}]; r.Target != key+" target" {
+				t.Fatalf("record %d of batch %d is missing or has target %q, %d batches were found", j, i, r.Target, n)
 			}
 		}
 	}
@@ -78,7 +92,7 @@ func checkPrefix(t *testing.T, c catalog.Catalog) int {
 
 func command(what, dir string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^$", dir)
-	cmd.Env = append(os.Environ(), childEnv+"="+what)
+	cmd.Env = append(os.Environ(), childEnv+"="+what, "GORACE=atexit_sleep_ms=0") // else -race exits a second late
 	return cmd
 }
 

@@ -123,11 +123,12 @@ func TestScanSkipsAndNamesBadRecords(t *testing.T) {
 	good := testRecord()
 	key, value := encode(&good)
 	value[5] ^= 1
-	newer := AppendKey(nil, "z", "newer")
+	newer := AppendKey(nil, "z", "newer", 1)
 	raw(t, dir, map[string]string{
-		string(key):                     string(value),
-		string(AppendKey(nil, "z", "")): "",
-		string(newer):                   string(seal(newer, []byte{recordVersion + 1})),
+		string(key):                        string(value),
+		string(AppendKey(nil, "z", "", 0)): "",
+		string(newer):                      string(seal(newer, []byte{recordVersion + 1})),
+		"o\x01zshort":                      "", // no room for a generation
 	})
 	c, err = Open(dir)
 	require.NoError(t, err)
@@ -136,8 +137,8 @@ func TestScanSkipsAndNamesBadRecords(t *testing.T) {
 	err = c.Scan(t.Context(), func(*Record) error { n++; return nil })
 	require.Equal(t, 10, n)
 	require.ErrorIs(t, err, ErrCorrupt)
-	require.ErrorContains(t, err, "3 records")
-	_, _, err = c.Get(good.Tenant, good.Key)
+	require.ErrorContains(t, err, "4 records")
+	_, _, err = c.Get(good.Tenant, good.Key, good.Gen)
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.ErrorContains(t, err, good.Key)
 }
@@ -147,7 +148,7 @@ func TestScanRefusesHugeEntries(t *testing.T) {
 	c, err := Open(dir)
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	raw(t, dir, map[string]string{string(AppendKey(nil, "", "k")): string(make([]byte, scanBuffer))})
+	raw(t, dir, map[string]string{string(AppendKey(nil, "", "k", 0)): string(make([]byte, scanBuffer))})
 	c, err = Open(dir)
 	require.NoError(t, err)
 	defer c.Close()
@@ -207,8 +208,8 @@ func TestBatchEncoding(t *testing.T) {
 		key, value := encode(&r)
 		want.Put(key, value)
 	}
-	b.Delete("t", "gone")
-	want.Delete(AppendKey(nil, "t", "gone"))
+	b.Delete("t", "gone", 7)
+	want.Delete(AppendKey(nil, "t", "gone", 7))
 	require.Equal(t, want.Data(), b.rep)
 	require.Equal(t, want.Count(), b.Len())
 }

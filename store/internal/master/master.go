@@ -57,6 +57,9 @@ func (m *Master) RecordRoom() (free, usable int64) {
 // Mount adds a segment to place replicas in. id is at most 255.
 func (m *Master) Mount(id SegmentID, a *arena.Allocator) { m.segments[id].Store(a) }
 
+// Generation is the newest generation given out.
+func (m *Master) Generation() uint64 { return m.gen.Load() }
+
 // AllocFailures counts reservations that found no room.
 func (m *Master) AllocFailures() uint64 { return m.full.Load() }
 

@@ -458,7 +458,9 @@ func (t *Tier) createContainer() (*container, error) {
 	}
 	t.mu.Unlock()
 	if ahead &^= BlockBytes - 1; ahead > 0 {
-		_ = f.Allocate(0, ahead) // only an optimization
+		if f.Allocate(0, ahead) != nil { // only an optimization: writes go side by side, and find their blocks
+			_ = f.Truncate(0)
+		}
 	}
 	return newContainer(id, t.containers.add(id, f)), nil
 }

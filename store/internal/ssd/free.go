@@ -12,31 +12,41 @@ func (t *Tier) Free(loc Loc, keyLen int, size int64) {
 	if loc.Own != 0 {
 		t.freeOwn(loc.Own)
 	}
-	s := loc.place(keyLen, size)
-	t.mu.Lock()
-	c := t.mu.files[loc.File]
+	c, start, end := t.release(loc, loc.place(keyLen, size))
 	if c == nil {
-		t.mu.Unlock()
 		return
+	}
+	t.settle(c)
+	if start == end {
+		return
+	}
+	if start < 0 {
+		t.dropContainers([]*container{c})
+	} else {
+		t.punch(c, start, end)
+	}
+}
+
+// release takes the record out of the books and returns its container, nil if that is not known, and the blocks to
+// punch; start is negative if the container is to be dropped as a whole.
+func (t *Tier) release(loc Loc, s span) (c *container, start, end int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c = t.mu.files[loc.File]; c == nil {
+		return nil, 0, 0
 	}
 	c.forget(s)
 	t.mu.live -= s.len()
-	start, end := c.release(s.off, s.end)
+	start, end = c.release(s.off, s.end)
 	if c.failed != nil && c.doubtful() == 0 {
 		delete(t.mu.dirty, c)
 	}
-	drop := t.unlistLocked(c)
-	if !drop {
-		c.disk -= end - start
-		t.mu.disk -= end - start
+	if t.unlistLocked(c) {
+		return c, -1, 0
 	}
-	t.mu.Unlock()
-	t.settle(c)
-	if drop {
-		t.dropContainers([]*container{c})
-	} else if end > start {
-		t.punch(c, start, end)
-	}
+	c.disk -= end - start
+	t.mu.disk -= end - start
+	return c, start, end
 }
 
 // punch gives blocks back that were uncounted; if that fails they are counted again.

@@ -27,7 +27,8 @@ type File interface {
 	Sync() error
 	// Truncate sets the size and gives back blocks allocated behind it.
 	Truncate(size int64) error
-	// Allocate reserves blocks for [off, off+n) and leaves the size as it is.
+	// Allocate reserves blocks for [off, off+n), which reads as zeros, and extends the size to cover it. Writes that do
+	// not extend the file may run side by side.
 	Allocate(off, n int64) error
 	// PunchHole gives the blocks of [off, off+n) back; the range reads as zeros. The size stays.
 	PunchHole(off, n int64) error

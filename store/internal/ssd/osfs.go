@@ -135,7 +135,7 @@ func (f osFile) Truncate(size int64) error {
 }
 
 func (f osFile) Allocate(off, n int64) error {
-	return retry(func() error { return unix.Fallocate(int(f), unix.FALLOC_FL_KEEP_SIZE, off, n) })
+	return retry(func() error { return unix.Fallocate(int(f), 0, off, n) })
 }
 
 func (f osFile) PunchHole(off, n int64) error {

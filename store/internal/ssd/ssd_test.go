@@ -118,6 +118,13 @@ func free(tier *ssd.Tier, o *object) { tier.Free(o.loc, len(o.head.Key), o.head.
 
 // verify reads all of o, verified.
 func verify(tier *ssd.Tier, o *object) error {
+	if o.loc.Own == 0 && o.head.Size <= ssd.SmallBytes {
+		small := make([]byte, o.head.Size)
+		err := tier.ReadSmall(ctx, o.loc, len(o.head.Key), o.head.Digest, small)
+		if err == nil && !bytes.Equal(small, o.data) {
+			panic(fmt.Sprintf("WRONG BYTES of %q at %v from ReadSmall", o.head.Key, o.loc))
+		}
+	}
 	h, err := tier.ReadHead(ctx, o.loc, o.head.Key, o.head.Size)
 	if err != nil {
 		return err
@@ -267,6 +274,32 @@ func TestRanges(t *testing.T) {
 	})
 }
 
+// TestLongHead has a table that does not fit a staging buffer.
+func TestLongHead(t *testing.T) {
+	fs := new(ssdtest.FaultFS)
+	tier := open(t, fs, "/tier", ssd.Options{BatchBytes: 1 << 20})
+	rng := newRand(t)
+	table := make([]byte, 300_000*8)
+	h := ssd.Head{Key: []byte("a large file"), Size: 300_000*chunk - 5, Table: make([]uint64, 300_000)}
+	for i := range h.Table {
+		h.Table[i] = rng.Uint64()
+		binary.LittleEndian.PutUint64(table[8*i:], h.Table[i])
+	}
+	h.Digest = xxhash.Sum64(table)
+	ssdtest.NoError(t, add(tier, newObject(rng, "before", 100)))
+	loc, err := tier.AppendHead(ctx, h, 77)
+	ssdtest.NoError(t, err)
+	got, err := tier.ReadHead(ctx, loc, h.Key, h.Size)
+	ssdtest.NoError(t, err)
+	if !slices.Equal(got.Table, h.Table) {
+		t.Fatal("ReadHead: another table")
+	}
+	fs.Resize(fmt.Sprintf("/tier/%08x.log", loc.File), 2<<20)
+	_, err = tier.ReadHead(ctx, loc, h.Key, h.Size)
+	ssdtest.ErrorIs(t, err, ssd.ErrTruncated)
+	tier.Free(loc, len(h.Key), h.Size)
+}
+
 func TestInvalid(t *testing.T) {
 	fs := new(ssdtest.FaultFS)
 	_, err := ssd.Open(fs, "/tier", ssd.Options{ContainerBytes: 5, BatchBytes: -1, QuotaBytes: -1, OwnWriters: -1})
@@ -349,4 +382,24 @@ func TestForeign(t *testing.T) {
 	other := open(t, fs, "/tier", ssd.Options{StoreID: [16]byte{2}})
 	ssdtest.ErrorIs(t, other.Recover(live(o)), ssd.ErrForeign)
 	ssdtest.NoError(t, verify(other, o))
+}
+
+func TestReadSmall(t *testing.T) {
+	fileSystems(t, func(t *testing.T, fs ssd.FS, dir string) {
+		tier := open(t, fs, dir, ssd.Options{})
+		rng := newRand(t)
+		for _, size := range []int{1, 100, 4096, 64 << 10, 64<<10 + 1, ssd.SmallBytes} {
+			o := newObject(rng, fmt.Sprint("small/", size), size)
+			ssdtest.NoError(t, add(tier, o))
+			dst := make([]byte, size)
+			ssdtest.NoError(t, tier.ReadSmall(ctx, o.loc, len(o.head.Key), o.head.Digest, dst))
+			if !bytes.Equal(dst, o.data) {
+				t.Fatalf("ReadSmall of %d bytes: wrong bytes", size)
+			}
+			ssdtest.ErrorIs(t, tier.ReadSmall(ctx, o.loc, len(o.head.Key), o.head.Digest+1, dst), ssd.ErrCorrupt)
+		}
+		big := newObject(rng, "big", ssd.SmallBytes+1)
+		ssdtest.NoError(t, add(tier, big))
+		ssdtest.ErrorIs(t, tier.ReadSmall(ctx, big.loc, len(big.head.Key), big.head.Digest, make([]byte, ssd.SmallBytes+1)), ssd.ErrInvalid)
+	})
 }

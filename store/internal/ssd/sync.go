@@ -113,8 +113,6 @@ func (t *Tier) syncContainer(c *container) error {
 	t.containers.ref(h)
 	t.mu.Unlock()
 	err := ioError(h.Sync(), "%s", containerName(c.id))
-	t.containers.release(h)
-
 	t.mu.Lock()
 	drop := false
 	if err != nil {
@@ -127,6 +125,10 @@ func (t *Tier) syncContainer(c *container) error {
 		delete(t.mu.dirty, c)
 	}
 	t.mu.Unlock()
+	if err != nil {
+		_ = h.Truncate(c.pos) // it is failed, so pos stays: an append that is writing behind it will not be committed
+	}
+	t.containers.release(h)
 	t.settle(c)
 	if drop {
 		t.dropContainers([]*container{c})

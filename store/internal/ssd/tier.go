@@ -195,6 +195,9 @@ func (t *Tier) Close() error {
 	for _, w := range writers {
 		w.Abort()
 	}
+	if c := t.mu.active; c != nil {
+		_ = c.h.Truncate(c.pos) // blocks allocated ahead; if they stay, Recover frees them
+	}
 	t.containers.closeAll()
 	t.owns.closeAll()
 	return t.closeBuffers()

@@ -91,8 +91,8 @@ func (d *Disk) Inject(f Fault) {
 	d.mu.faults = append(d.mu.faults, &f)
 }
 
-// Corrupt flips one bit of a stored record, if there is one under this key, on the disk and in what is visible.
-func (d *Disk) Corrupt(tenant, key string, bit int) {
+// Corrupt flips one bit of the stored record of one generation, if there is one, on the disk and in what is visible.
+func (d *Disk) Corrupt(tenant, key string, gen uint64, bit int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	stored := string(catalog.AppendKey(nil, tenant, key, gen))

@@ -49,6 +49,33 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// TestCrashBetweenGenerations forgets a generation after the next was written: every crash leaves at least one.
+func TestCrashBetweenGenerations(t *testing.T) {
+	for keep, want := range [][]uint64{{1}, {1, 2}, {2}} {
+		var d Disk
+		c, err := d.Open()
+		require.NoError(t, err)
+		var b catalog.Batch
+		b.Put(&catalog.Record{Key: "k", Gen: 1})
+		require.NoError(t, c.Apply(&b, true))
+		b.Reset()
+		b.Put(&catalog.Record{Key: "k", Gen: 2})
+		require.NoError(t, c.Apply(&b, false))
+		b.Reset()
+		b.Delete("", "k", 1)
+		require.NoError(t, c.Apply(&b, false))
+		d.Crash(keep)
+		c, err = d.Open()
+		require.NoError(t, err)
+		var got []uint64
+		require.NoError(t, c.Scan(t.Context(), func(r *catalog.Record) error {
+			got = append(got, r.Gen)
+			return nil
+		}))
+		require.Equal(t, want, got, "%d of 2 batches survive", keep)
+	}
+}
+
 func TestKillKeepsUnsynced(t *testing.T) {
 	var d Disk
 	c, err := d.Open()
@@ -85,7 +112,7 @@ func TestFaults(t *testing.T) {
 
 	for op, call := range map[Op]func() error{
 		Scan:  func() error { return c.Scan(t.Context(), func(*catalog.Record) error { return nil }) },
-		Get:   func() error { _, _, err := c.Get("", "a"); return err },
+		Get:   func() error { _, _, err := c.Get("", "a", 0); return err },
 		Meta:  func() error { _, _, err := c.Meta("a"); return err },
 		Close: func() error { return c.Close() },
 	} {
@@ -100,8 +127,12 @@ func TestCorrupt(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, apply(c, "a", false))
 	require.NoError(t, apply(c, "b", true))
-	d.Corrupt("", "a", 17)
-	_, _, err = c.Get("", "a")
+	var b catalog.Batch
+	b.Put(&catalog.Record{Key: "a", Gen: 1})
+	require.NoError(t, c.Apply(&b, false))
+	d.Corrupt("", "a", 1, 17)
+	d.Corrupt("", "a", 2, 17) // there is none
+	_, _, err = c.Get("", "a", 1)
 	require.ErrorIs(t, err, catalog.ErrCorrupt)
 	var seen []string
 	err = c.Scan(t.Context(), func(r *catalog.Record) error {
@@ -109,18 +140,25 @@ func TestCorrupt(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, catalog.ErrCorrupt)
-	require.Equal(t, []string{"b"}, seen)
+	require.Equal(t, []string{"a", "b"}, seen, "the other generation and the other key")
 }
 
 func TestScanPoisonsWhatItLent(t *testing.T) {
 	var d Disk
 	c, err := d.Open()
 	require.NoError(t, err)
-	require.NoError(t, apply(c, "abc", false))
-	var kept string
+	var b catalog.Batch
+	b.Put(&catalog.Record{Tenant: "abc", Key: "abc", Group: "abc", Target: "abc"})
+	require.NoError(t, c.Apply(&b, false))
+	var kept, cloned catalog.Record
 	require.NoError(t, c.Scan(t.Context(), func(r *catalog.Record) error {
-		kept = r.Key
+		kept, cloned = *r, Clone(r)
 		return nil
 	}))
-	require.Equal(t, "\xdb\xdb\xdb", kept)
+	for _, s := range []string{kept.Tenant, kept.Key, kept.Group, kept.Target} {
+		require.Equal(t, "\xdb\xdb\xdb", s)
+	}
+	for _, s := range []string{cloned.Tenant, cloned.Key, cloned.Group, cloned.Target} {
+		require.Equal(t, "abc", s)
+	}
 }

@@ -453,6 +453,7 @@ func (f *file) Allocate(off, n int64) error {
 	if f.x.capacity > 0 && f.x.used()+n > f.x.capacity {
 		return syscall.ENOSPC
 	}
+	f.n.size = max(f.n.size, off+n)
 	if f.x.capacity == 0 && n > 1<<24 {
 		return nil // nobody would notice
 	}
