@@ -434,6 +434,30 @@ func (c *core) dropFromSSD(ctx context.Context, victims []master.Victim) (remove
 	return removed
 }
 
+// Room reports how many bytes a tier could take now, and how many more if everything left it that may: what is leased,
+// pinned, read or promised stays. Nothing changes.
+func (s *Store) Room(t Tier) (free, evictable int64, err error) {
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer s.gate.leave(stripe)
+	evictable = s.m.Evictable(s.now(), master.Tier(t))
+	if t == TierMemory {
+		st := s.alloc.Stats()
+		return st.Free + max(0, s.opts.MemoryBytes-s.budget.Total()), evictable, nil
+	}
+	if s.tier == nil {
+		return 0, 0, errors.WithMessage(ErrUnavailable, "room: the store has no Options.Dir")
+	}
+	u := s.tier.Usage()
+	free = s.opts.SSDBytes - u.LiveBytes
+	if u.FreeBytes >= 0 {
+		free = min(free, u.FreeBytes)
+	}
+	return max(0, free), evictable, nil
+}
+
 // whyFull adds to a refusal what stood in the way.
 func (c *core) whyFull(err error) error {
 	u := c.m.Usage()

@@ -2,6 +2,9 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"strings"
 	"sync"
 
 	"github.com/pkg/errors"
@@ -164,7 +167,7 @@ func filePath(file *arena.File) string {
 	if p := file.Path(); p != "" {
 		return p
 	}
-	return file.ProcPath()
+	return strings.Replace(file.ProcPath(), "/self/", fmt.Sprintf("/%d/", os.Getpid()), 1)
 }
 
 func (c *core) stampOf(file *arena.File) (fileID, error) {
@@ -180,6 +183,9 @@ func (f *File) Size() int64 { return f.r.o.Size }
 
 // Tier says where the file is.
 func (f *File) Tier() Tier { return f.tier }
+
+// Temporary reports whether the file was made for this File and goes with its Close.
+func (f *File) Temporary() bool { return f.copied != nil }
 
 // Close gives the file back. If it was changed from outside, which a hard link makes possible, the replica is
 // quarantined and Close returns ErrTampered. A second Close is ErrClosed and does nothing.

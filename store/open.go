@@ -174,6 +174,10 @@ func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, 
 		return false, memoryError(err)
 	}
 	base := filepath.Join(c.opts.ShmDir, "mooncake-"+hex.EncodeToString(id[:]))
+	if _, err := os.Stat(base); err != nil && c.opts.VolatileMemory {
+		c.seg, err = arena.CreateSegment(o)
+		return false, memoryError(err)
+	}
 	if err := os.MkdirAll(base, 0o711); err != nil {
 		return false, errors.WithMessage(err, "shared memory")
 	}

@@ -23,6 +23,10 @@ type Options struct {
 	// ShmDir is the tmpfs that memory with a Dir lives on. Default: /dev/shm
 	ShmDir string
 
+	// VolatileMemory keeps memory from surviving the process although there is a Dir: it costs the machine nothing once
+	// the process is gone. Memory that an earlier store has left is taken over all the same. Default: false
+	VolatileMemory bool
+
 	// LeaseTTL is how long a get or an exists protects an object against eviction and unforced removal.
 	// Default: 10 s
 	LeaseTTL time.Duration

@@ -63,11 +63,15 @@ func (m *Master) MemoryOnly(n uint32) (out []Victim) {
 	return out
 }
 
-// Victims chooses what should leave a tier so that need is met, oldest first, the same for the same state. It holds no
-// lock for longer than one record or one group; Evict checks each victim again. It also reports how many bytes
-// stayed only because somebody holds a lease on them.
-func (m *Master) Victims(now int64, tier Tier, need policy.Need, cfg policy.Config) (out []Victim, leased int64) {
-	sel := policy.NewSelector(need, cfg)
+// Evictable adds up what may leave a tier.
+func (m *Master) Evictable(now int64, tier Tier) (bytes int64) {
+	m.eachCandidate(now, tier, func(c policy.Candidate) { bytes += c.Size })
+	return bytes
+}
+
+// eachCandidate calls fn for every object and group that may leave a tier, and returns the bytes that stay only for
+// their leases.
+func (m *Master) eachCandidate(now int64, tier Tier, fn func(policy.Candidate)) (leased int64) {
 	for n := uint32(1); n < m.pool.limit(); n++ {
 		m.pool.records(n, func(r Ref, rec *record) {
 			c, ok := policy.Candidate{}, false
@@ -78,10 +82,19 @@ func (m *Master) Victims(now int64, tier Tier, need policy.Need, cfg policy.Conf
 				c, ok = m.groupCandidate(now, tier, r, rec, &leased)
 			}
 			if ok {
-				sel.Offer(c)
+				fn(c)
 			}
 		})
 	}
+	return leased
+}
+
+// Victims chooses what should leave a tier so that need is met, oldest first, the same for the same state. It holds no
+// lock for longer than one record or one group; Evict checks each victim again. It also reports how many bytes
+// stayed only because somebody holds a lease on them.
+func (m *Master) Victims(now int64, tier Tier, need policy.Need, cfg policy.Config) (out []Victim, leased int64) {
+	sel := policy.NewSelector(need, cfg)
+	leased = m.eachCandidate(now, tier, sel.Offer)
 	for _, c := range sel.Victims() {
 		rec := m.mem.at(c.Ref)
 		out = append(out, Victim{Candidate: c, Gen: rec.gen, Group: stateOf(loadWord(rec)) == groupState})
