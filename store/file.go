@@ -59,7 +59,7 @@ func (f *File) open(ctx context.Context) error {
 	}
 	if o.InMemory() && o.Flags&master.FlagOwnMemory != 0 {
 		err := f.openMemory(ctx)
-		if err == nil || !errors.Is(err, ErrChecksum) && !errors.Is(err, ErrTampered) {
+		if err == nil || !isLost(err) {
 			return err
 		}
 		if !f.s.quarantine(&f.r, TierMemory, err) {
@@ -69,7 +69,7 @@ func (f *File) open(ctx context.Context) error {
 	}
 	if o.OnSSD() && o.SSD.Own != 0 {
 		err := f.openSSD(ctx)
-		if err == nil || !errors.Is(err, ErrTampered) && !errors.Is(err, ErrChecksum) {
+		if err == nil || !isLost(err) {
 			return err
 		}
 		if !f.s.quarantine(&f.r, TierSSD, err) {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"io/fs"
 	"slices"
 
 	"github.com/pkg/errors"
@@ -205,10 +206,15 @@ func (r *reading) read(ctx context.Context, dst []byte, off int64) error {
 		r.s.considerPromotion(&r.o, r.key)
 		return nil
 	}
-	if errors.Is(err, ErrChecksum) {
+	if isLost(err) {
 		r.s.quarantine(r, TierSSD, err)
 	}
 	return r.failed(err)
+}
+
+// isLost reports whether an error says that a replica will never be read again, unlike one of I/O.
+func isLost(err error) bool {
+	return errors.Is(err, ErrChecksum) || errors.Is(err, ErrTampered) || errors.Is(err, ErrNewerFormat) || errors.Is(err, fs.ErrNotExist)
 }
 
 func (r *reading) failed(err error) error { return errors.WithMessagef(err, "get %.64q", r.key) }

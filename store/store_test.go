@@ -63,6 +63,9 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // fakeClock is an Options.Clock that a test sets.
 type fakeClock struct{ ns atomic.Int64 }
 
+// fakeTime is no time that a file of a test has.
+var fakeTime = time.Unix(1_600_000_000, 0)
+
 func newClock() *fakeClock {
 	c := new(fakeClock)
 	c.ns.Store(1_700_000_000e9)
