@@ -31,7 +31,8 @@ type PutItem struct {
 	Opts  *PutOptions
 }
 
-// PutBatch stores many objects. All that are durable become so with one sync.
+// PutBatch stores many objects. All that are durable become so with one sync, but for those that go straight to files
+// of their own on SSD.
 func (s *Store) PutBatch(ctx context.Context, items []PutItem) []error {
 	if len(items) > MaxBatch {
 		return fillErrors(len(items), tooMany("put", len(items)))
@@ -45,11 +46,19 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) []error {
 	var durable []*staged
 	var index []int
 	for i := range items {
-		p, err := s.stageItem(ctx, &items[i])
+		q, err := s.requestItem(&items[i])
+		if err == nil && q.Placement == master.OnSSD {
+			errs[i] = s.putOnSSD(ctx, q, items[i].Parts, items[i].Opts)
+			continue
+		}
+		var p staged
+		if err == nil {
+			p, err = s.stage(ctx, q, items[i].Parts)
+		}
 		switch {
 		case err != nil:
 			errs[i] = err
-		case items[i].Opts != nil && items[i].Opts.Durable:
+		case q.Durable:
 			durable, index = append(durable, &p), append(index, i)
 		default:
 			errs[i] = s.commit(&p, ssdNowhere)
@@ -63,16 +72,12 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) []error {
 	return errs
 }
 
-func (s *Store) stageItem(ctx context.Context, item *PutItem) (staged, error) {
+func (s *Store) requestItem(item *PutItem) (master.ReserveRequest, error) {
 	var size int64
 	for _, p := range item.Parts {
 		size += int64(len(p))
 	}
-	q, err := s.request(item.Key, size, item.Opts)
-	if err != nil {
-		return staged{}, err
-	}
-	return s.stage(ctx, q, item.Parts)
+	return s.request(item.Key, size, item.Opts)
 }
 
 // GetItem is a read of a GetBatch: the whole object into the concatenation of Dst, which may be larger.

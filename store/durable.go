@@ -18,6 +18,9 @@ import (
 func (s *Store) commitDurable(ctx context.Context, puts []*staged) []error {
 	errs := make([]error, len(puts))
 	locs, err := s.writeDurable(ctx, puts)
+	if half := len(puts) / 2; half > 0 && errors.Is(named(err), ErrNoSpace) {
+		return append(s.commitDurable(ctx, puts[:half]), s.commitDurable(ctx, puts[half:])...) // perhaps some fit
+	}
 	if err != nil {
 		for i, p := range puts {
 			s.abort(p)

@@ -37,6 +37,7 @@ type deletion struct {
 // freeList is space that may be freed after the catalogue's next sync, and records that it could not be brought to
 // forget yet. Until it has, their space stays.
 type freeList struct {
+	freeing sync.Mutex // taken before all others
 	sync.Mutex
 	list   []forgotten
 	linked []forgotten // files that were to be freed but have hard links
@@ -85,8 +86,11 @@ func (f *freeList) takeFailed() []deletion {
 	return list
 }
 
-// freeForgotten syncs the catalogue, then frees what it had forgotten before.
+// freeForgotten syncs the catalogue, then frees what it had forgotten before. When it returns, that is free, whoever
+// did it.
 func (c *core) freeForgotten() error {
+	c.frees.freeing.Lock()
+	defer c.frees.freeing.Unlock()
 	if err := c.retryDeletes(); err != nil {
 		return err
 	}

@@ -295,7 +295,10 @@ func (c *core) janitor() {
 	}
 }
 
+// runEffects frees what the master gave up. When it returns, that is free, whoever did it.
 func (c *core) runEffects() {
+	c.effects.Lock()
+	defer c.effects.Unlock()
 	for _, e := range c.m.TakeEffects() {
 		switch e.Kind {
 		case master.FreeOwnFile:

@@ -53,15 +53,76 @@ func (s *Store) PutFrom(ctx context.Context, key string, r io.Reader, size int64
 	if b, ok := r.(*bytes.Reader); ok && int64(b.Len()) == size {
 		return s.putBytesReader(ctx, key, b, opts)
 	}
-	w, err := s.Create(ctx, key, size, opts)
+	stripe, err := s.gate.enter()
 	if err != nil {
 		return err
 	}
-	if _, err := w.ReadFrom(r); err != nil {
+	defer s.gate.leave(stripe)
+	q, err := s.request(key, size, opts)
+	if err != nil {
+		return err
+	}
+	return s.putThrough(ctx, q, opts, func(w *Writer) error {
+		_, err := w.ReadFrom(untilDone{ctx, r})
+		return err
+	})
+}
+
+// untilDone is a reader that ends with a context.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
+
+// maxOwnPuts is how many puts at once may write files of the SSD tier. The others wait; what the tier can do beyond
+// is for Writers, whose end nobody knows.
+const maxOwnPuts = 6
+
+// putThrough is a put by way of a Writer.
+func (s *Store) putThrough(ctx context.Context, q master.ReserveRequest, opts *PutOptions, write func(*Writer) error) error {
+	if q.Placement == master.OnSSD {
+		select {
+		case s.ownPuts <- struct{}{}:
+			defer func() { <-s.ownPuts }()
+		case <-ctx.Done():
+			return errors.WithMessagef(ctx.Err(), "put %.64q", q.Name)
+		}
+	}
+	w, err := s.create(ctx, q, opts)
+	if err != nil {
+		return err
+	}
+	if err := write(w); err != nil {
 		w.Abort()
-		return errors.WithMessagef(err, "put %.64q", key)
+		return errors.WithMessagef(err, "put %.64q", q.Name)
 	}
 	return w.Commit(ctx)
+}
+
+// putOnSSD puts an object that memory is not to have.
+func (s *Store) putOnSSD(ctx context.Context, q master.ReserveRequest, parts [][]byte, opts *PutOptions) error {
+	return s.putThrough(ctx, q, opts, func(w *Writer) error {
+		for _, p := range parts {
+			for len(p) > 0 {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				n := min(len(p), copyStep)
+				if _, err := w.Write(p[:n]); err != nil {
+					return err
+				}
+				p = p[n:]
+			}
+		}
+		return nil
+	})
 }
 
 // putBytesReader hands the reader's slice to put as it is.
@@ -145,6 +206,9 @@ func (s *Store) put(ctx context.Context, key string, parts [][]byte, opts *PutOp
 	if err != nil {
 		return err
 	}
+	if q.Placement == master.OnSSD {
+		return s.putOnSSD(ctx, q, parts, opts)
+	}
 	p, err := s.stage(ctx, q, parts)
 	if err != nil {
 		return err
@@ -166,8 +230,7 @@ type staged struct {
 	file   *arena.File
 }
 
-// stage reserves room and copies the parts into it. A durable object that lives only on SSD is not copied: its parts
-// are what will be written.
+// stage reserves room and copies the parts into it.
 func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]byte) (p staged, err error) {
 	p.key, p.group = q.Key, q.Group
 	p.pooled = tables.Get().(*[]uint64)
@@ -175,21 +238,14 @@ func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]by
 		tables.Put(p.pooled)
 		return p, err
 	}
-	if q.Placement == master.OnSSD {
-		p.data = parts
-		p.table, err = hashParts(ctx, parts, (*p.pooled)[:0])
-	} else {
-		var buf [4][]byte
-		pieces := s.pieces(&p.o, buf[:0])
-		p.table, err = fill(ctx, pieces, parts, (*p.pooled)[:0])
-		if err == nil {
-			s.storeTable(&p.o, p.table)
-		}
-		if q.Durable {
-			p.data = s.pieces(&p.o, nil)
-		}
+	var buf [4][]byte
+	pieces := s.pieces(&p.o, buf[:0])
+	p.table, err = fill(ctx, pieces, parts, (*p.pooled)[:0])
+	if q.Durable {
+		p.data = s.pieces(&p.o, nil)
 	}
 	if err == nil {
+		s.storeTable(&p.o, p.table)
 		err = s.seal(p.file)
 	}
 	if err != nil {

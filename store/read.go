@@ -141,6 +141,7 @@ type reading struct {
 	o      master.Object
 	verify Verify
 	stripe uint32
+	hits   [2]bool // by tier: counted already
 }
 
 // acquire finds an object and pins it; release must follow.
@@ -186,7 +187,7 @@ func (r *reading) read(ctx context.Context, dst []byte, off int64) error {
 	if r.o.InMemory() {
 		err := r.readMemory(ctx, dst, off)
 		if err == nil {
-			r.s.counters.hit(TierMemory, int64(len(dst)))
+			r.hit(TierMemory, int64(len(dst)))
 			return nil
 		}
 		if !errors.Is(err, ErrChecksum) {
@@ -202,7 +203,7 @@ func (r *reading) read(ctx context.Context, dst []byte, off int64) error {
 	}
 	err := r.readSSD(ctx, dst, off)
 	if err == nil {
-		r.s.counters.hit(TierSSD, int64(len(dst)))
+		r.hit(TierSSD, int64(len(dst)))
 		r.s.considerPromotion(&r.o, r.key)
 		return nil
 	}
@@ -215,6 +216,15 @@ func (r *reading) read(ctx context.Context, dst []byte, off int64) error {
 // isLost reports whether an error says that a replica will never be read again, unlike one of I/O.
 func isLost(err error) bool {
 	return errors.Is(err, ErrChecksum) || errors.Is(err, ErrTampered) || errors.Is(err, ErrNewerFormat) || errors.Is(err, fs.ErrNotExist)
+}
+
+// hit counts one hit for all the pieces of an object that a call reads.
+func (r *reading) hit(t Tier, n int64) {
+	if !r.hits[t] {
+		r.hits[t] = true
+		r.s.counters.hits[t].add(1)
+	}
+	r.s.counters.hitBytes[t].add(n)
 }
 
 func (r *reading) failed(err error) error { return errors.WithMessagef(err, "get %.64q", r.key) }

@@ -46,6 +46,8 @@ type core struct {
 	frees   freeList
 	records recordOrder
 
+	effects  sync.Mutex // see runEffects
+	ownPuts  chan struct{}
 	stamps   stamps
 	gate     gate
 	mapping  mappingRefs

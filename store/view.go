@@ -75,6 +75,7 @@ func (s *Store) viewOfSSD(ctx context.Context, r *reading) (*View, error) {
 			r.o = o
 			v := &View{s: s, o: o}
 			v.pieces = s.pieces(&o, v.one[:0])
+			s.counters.hit(TierSSD, o.Size)
 			s.mapping.hold()
 			s.gate.leave(r.stripe)
 			return v, nil

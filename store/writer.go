@@ -48,7 +48,11 @@ func (s *Store) Create(ctx context.Context, key string, size int64, opts *PutOpt
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{s: s, key: q.Key, size: size, renewed: s.now()}
+	return s.create(ctx, q, opts)
+}
+
+func (s *Store) create(ctx context.Context, q master.ReserveRequest, opts *PutOptions) (w *Writer, err error) {
+	w = &Writer{s: s, key: q.Key, size: q.Size, renewed: s.now()}
 	if opts != nil {
 		w.opts = *opts
 	}
@@ -57,9 +61,9 @@ func (s *Store) Create(ctx context.Context, key string, size int64, opts *PutOpt
 		return nil, err
 	}
 	if q.Placement == master.OnSSD {
-		if w.own, err = s.createOwn(ctx, size); err != nil {
+		if w.own, err = s.createOwn(ctx, q.Size); err != nil {
 			s.abort(&w.p)
-			return nil, errors.WithMessagef(err, "create %.64q", key)
+			return nil, errors.WithMessagef(err, "create %.64q", q.Name)
 		}
 	} else {
 		w.pieces = s.pieces(&w.p.o, nil)
@@ -310,7 +314,7 @@ func (w *Writer) commitOwn(ctx context.Context) error {
 	h := w.p.head()
 	loc, err := s.tier.AppendHead(ctx, h, w.own.ID())
 	if err != nil {
-		w.own.Abort()
+		s.tier.Free(ssd.Loc{Own: w.own.ID()}, 0, 0)
 		return fail(err)
 	}
 	lost := []deletion{undone(w.key, w.p.o.Gen, loc, w.size)}
