@@ -310,14 +310,14 @@ func TestGroupsLeaveWhole(t *testing.T) {
 			clock := newClock()
 			opts.MemoryBytes, opts.Clock = 16<<20, clock.now
 			s := openTest(t, opts)
-			for i := range 1000 {
+			for i := range 600 {
 				clock.advance(20 * time.Second)
 				for _, half := range []string{"k", "v"} {
 					require.NoError(t, s.Put(ctx, fmt.Sprint(half, i), random(50_000), &PutOptions{Group: fmt.Sprint("g", i)}))
 				}
 			}
 			left := 0
-			for i := range 1000 {
+			for i := range 600 {
 				k, v := probe(t, s, fmt.Sprint("k", i)), probe(t, s, fmt.Sprint("v", i))
 				require.Equal(t, k, v, "group %d", i)
 				names, err := s.Group(fmt.Sprint("g", i))
@@ -328,7 +328,7 @@ func TestGroupsLeaveWhole(t *testing.T) {
 				}
 			}
 			require.Positive(t, left)
-			require.Less(t, left, 1000)
+			require.Less(t, left, 600)
 			gone := s.Explain("k0")
 			require.NotEmpty(t, gone)
 			require.Equal(t, Evicted, gone[len(gone)-1].What)

@@ -133,7 +133,7 @@ func TestSSDQuota(t *testing.T) {
 	clock := newClock()
 	s := openTest(t, Options{Dir: t.TempDir(), MemoryBytes: 16 << 20, SSDBytes: 8 << 20, Clock: clock.now})
 	require.NoError(t, s.Put(ctx, "durable", random(10_000), &PutOptions{Durable: true}))
-	for i := range 30 {
+	for i := range 15 {
 		clock.advance(time.Minute)
 		var items []PutItem
 		for j := range 300 {
