@@ -91,6 +91,13 @@ func (d *Disk) Inject(f Fault) {
 	d.mu.faults = append(d.mu.faults, &f)
 }
 
+// Heal forgets the faults that have not happened.
+func (d *Disk) Heal() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.faults = nil
+}
+
 // Corrupt flips one bit of the stored record of one generation, if there is one, on the disk and in what is visible.
 func (d *Disk) Corrupt(tenant, key string, gen uint64, bit int) {
 	d.mu.Lock()
