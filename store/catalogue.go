@@ -54,6 +54,7 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 	var links []catalog.Record
 	var stale changes
 	var live liveSpace
+	owners := linkOwners{at: make(map[ssd.Loc]master.Ref), seen: make(map[master.Key]bool)}
 	count := int64(0)
 	err := c.scanCatalogue(ctx, func(r *catalog.Record) error {
 		if r.Flags&catalog.FlagLink != 0 {
@@ -66,7 +67,7 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 		}
 		if old.Pinned != 0 { // a crash came between the record of one generation and the end of the other's
 			stale.Delete(r.Tenant, r.Key, old.Gen)
-			c.m.Release(old.Pinned)
+			owners.olds = append(owners.olds, old.Pinned)
 			count--
 		}
 		if !kept {
@@ -80,19 +81,50 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	owners := make(linkOwners)
 	for i := range links {
-		if err := c.restoreLink(&links[i], &live, owners, &stale); err != nil {
+		if err := c.restoreLink(&links[i], &live, &owners, &stale); err != nil {
 			return err
 		}
 	}
+	c.dropOlds(&owners)
 	c.counters.restoredSSD.Store(count + int64(len(links)))
 	if stale.any() {
 		if err := stale.apply(c.catalog, true); err != nil {
 			return errors.WithMessage(err, "catalogue")
 		}
 	}
-	return errors.WithMessage(c.tier.Recover(live.all()), "ssd tier")
+	if err := c.tier.Recover(live.all()); err != nil {
+		return errors.WithMessage(err, "ssd tier")
+	}
+	return c.recordLinks(owners.seen)
+}
+
+// recordLinks writes the records of links that survived in memory and have none, because a crash came before.
+func (c *core) recordLinks(seen map[master.Key]bool) error {
+	if c.counters.restoredMemory.load() == 0 {
+		return nil
+	}
+	var missing []master.Key
+	for n := uint32(1); n < c.m.Pages(); n++ {
+		for _, k := range c.m.LinkKeys(n) {
+			if !seen[k] {
+				missing = append(missing, k)
+			}
+		}
+	}
+	return c.rewriteKeys(missing)
+}
+
+// dropOlds lets go of older generations. Bytes that links share have their owner by now and stay.
+func (c *core) dropOlds(owners *linkOwners) {
+	for _, old := range owners.olds {
+		c.m.Release(old)
+	}
+	for _, e := range c.m.TakeEffects() {
+		if e.Kind != master.FreeSSD || owners.at[ssdLoc(e.SSD)] == 0 {
+			c.runEffect(e)
+		}
+	}
 }
 
 // scanCatalogue is the catalogue's scan. A record that does not verify is left out: its object is lost, the rest is
@@ -176,53 +208,82 @@ func (c *core) growing(fn func() error) error {
 	}
 }
 
-// linkOwners are the owners that only links name, by where their bytes are.
-type linkOwners map[ssd.Loc]master.Ref
+// linkOwners is what the restoring of links finds: the owners of bytes that only links name, by where the bytes are, the
+// keys that have a record, and older generations that are pinned until all owners are known.
+type linkOwners struct {
+	at   map[ssd.Loc]master.Ref
+	seen map[master.Key]bool
+	olds []master.Ref
+}
+
+// find is the owner that is known for a link's bytes: the object under the target's key, if it still has them, or one
+// that an earlier link has found.
+func (l *linkOwners) find(c *core, r *catalog.Record) (owner master.Ref, byKey bool) {
+	loc := fromCatalog(r.Loc)
+	if o, err := c.m.Stat(master.Key{Tenant: r.Tenant, Name: r.Target}); err == nil && o.SSD == masterLoc(loc) {
+		return o.Holder(), true
+	}
+	return l.at[loc], false
+}
 
 // restoreLink makes a link again. Its owner is the object under the target's key if that still has the same bytes;
-// otherwise one that the links alone keep.
-func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners linkOwners, stale *changes) error {
+// otherwise one that the links alone keep. The same bytes never get two owners, of which one would free them: a crash
+// between the end of a key and that of its record can leave an owner in memory and another in the catalogue.
+func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners *linkOwners, stale *changes) error {
 	k := master.Key{Tenant: r.Tenant, Name: r.Key}
 	loc, durable := fromCatalog(r.Loc), r.Flags&catalog.FlagDurable != 0
 	c.knowFile(r)
+	owners.seen[k] = true
+	owner, byKey := owners.find(c, r)
 	if o, err := c.m.Stat(k); err == nil {
 		switch {
 		case o.Gen > r.Gen:
 			stale.Delete(r.Tenant, r.Key, r.Gen)
 			return nil
-		case o.Gen == r.Gen: // it survived in memory
+		case o.Gen == r.Gen && (owner == 0 || owner == o.Holder()): // it survived in memory
 			if c.m.AttachHolder(k, masterLoc(loc), durable) {
 				live.add(r, r.Target)
+				owners.at[loc] = o.Holder()
 			}
 			return nil
 		}
-		gone, err := c.m.Remove(c.now(), k, true)
-		if err != nil {
+		if err := c.dropOlder(k, r.Gen, owners, stale); err != nil {
 			return err
-		}
-		if gone.Pinned != 0 {
-			stale.Delete(r.Tenant, r.Key, gone.Gen)
-			c.m.Release(gone.Pinned)
 		}
 	}
 	q := master.LinkRequest{Key: k, Target: r.Target, Group: r.Group, SoftUntil: r.SoftUntil * 1e6, Gen: r.Gen,
 		HardPin: r.Flags&catalog.FlagHardPin != 0, Durable: durable}
-	owner, err := c.m.Stat(master.Key{Tenant: r.Tenant, Name: r.Target})
-	if err != nil || owner.SSD != masterLoc(loc) {
-		if q.Owner = owners[loc]; q.Owner == 0 {
+	if !byKey {
+		if owner == 0 {
 			err := c.growing(func() (err error) {
-				q.Owner, err = c.m.RestoreHeld(fromRecord(r, r.Target))
+				owner, err = c.m.RestoreHeld(fromRecord(r, r.Target))
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			owners[loc] = q.Owner
+			owners.at[loc] = owner
 			live.add(r, r.Target)
 		}
+		q.Owner = owner
 	}
 	return c.growing(func() error {
 		_, err := c.m.Link(c.now(), q)
 		return err
 	})
+}
+
+// dropOlder removes what has a link's key before the link comes back from its record of generation gen.
+func (c *core) dropOlder(k master.Key, gen uint64, owners *linkOwners, stale *changes) error {
+	gone, err := c.m.Remove(c.now(), k, true)
+	if err != nil {
+		return err
+	}
+	if gone.Pinned != 0 {
+		if gone.Gen != gen {
+			stale.Delete(k.Tenant, k.Name, gone.Gen)
+		}
+		owners.olds = append(owners.olds, gone.Pinned)
+	}
+	return nil
 }

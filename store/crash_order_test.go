@@ -306,3 +306,92 @@ func TestCrashLargeBatch(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, u.Objects[Unknown])
 }
+
+// TestCrashRemovingOwnerOfLink is killed between the end of an owner's key and that of its record: the bytes must not
+// get two owners, one of whom frees them.
+func TestCrashRemovingOwnerOfLink(t *testing.T) {
+	ctx := context.Background()
+	for _, victim := range []string{"a", "b", "c"} { // a is put, the others are links to it
+		r := newCrashRig(t, Options{})
+		s := r.boot()
+		require.NoError(t, s.Put(ctx, "a", random(5000), durably()))
+		require.NoError(t, s.Link(ctx, "b", "a", durably()))
+		require.NoError(t, s.Link(ctx, "c", "a", durably()))
+		if victim != "a" {
+			require.NoError(t, s.Remove("a", true))
+		}
+		for i := range 1000 { // the janitor tries again
+			r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: i, Err: errDisk})
+		}
+		require.ErrorIs(t, s.Remove(victim, true), ErrNotDurable)
+		r.kill()
+		r.disk.Heal()
+		s = r.boot()
+		wantAbsentOrWhole(t, s, victim, random(5000))
+		_ = s.Remove(victim, true)
+		for _, key := range []string{"a", "b", "c"} {
+			if key == victim || victim != "a" && key == "a" {
+				continue
+			}
+			s.runEffects()
+			require.NoError(t, s.freeForgotten())
+			r.kill() // a power failure might bring punched blocks back
+			r.loseMemory()
+			s = r.boot()
+			wantAbsent(t, s, victim)
+			wantWhole(t, s, key, random(5000))
+			require.NoError(t, s.Remove(key, true))
+		}
+		s.runEffects()
+		require.NoError(t, s.freeForgotten())
+		u, err := s.Usage()
+		require.NoError(t, err)
+		require.Zero(t, u.SSDLive)
+	}
+}
+
+// TestCrashReplacingOwnerOfLink is killed between the record of a new generation and the end of the old one, whose
+// bytes a link shares.
+func TestCrashReplacingOwnerOfLink(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{})
+	s := r.boot()
+	require.NoError(t, s.Put(ctx, "a", random(5000), durably()))
+	require.NoError(t, s.Link(ctx, "b", "a", durably()))
+	for i := range 1000 {
+		r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: 1 + i, Err: errDisk})
+	}
+	require.NoError(t, s.Upsert(ctx, "a", random(6000), durably()))
+	for range 2 {
+		r.kill()
+		r.loseMemory()
+		r.disk.Heal()
+		s = r.boot()
+		s.runEffects()
+		require.NoError(t, s.freeForgotten())
+		wantWhole(t, s, "a", random(6000))
+		wantWhole(t, s, "b", random(5000))
+	}
+}
+
+// TestCrashLinkWithoutRecord is killed after an object got to the SSD tier and before its link's record was written:
+// the link came back from memory, and Sync must write it.
+func TestCrashLinkWithoutRecord(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{})
+	s := r.boot()
+	require.NoError(t, s.Put(ctx, "a", random(5000), nil))
+	require.NoError(t, s.Link(ctx, "b", "a", nil))
+	for i := range 1000 {
+		r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: 1 + i, Err: errDisk})
+	}
+	require.ErrorIs(t, s.Sync(ctx), ErrNotDurable)
+	r.kill()
+	r.disk.Heal()
+	s = r.boot()
+	wantWhole(t, s, "b", random(5000))
+	require.NoError(t, s.Sync(ctx))
+	s = r.reboot()
+	wantWhole(t, s, "a", random(5000))
+	wantWhole(t, s, "b", random(5000))
+}

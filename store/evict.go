@@ -338,6 +338,7 @@ func (c *core) attach(list []copied, locs []ssd.Loc, undo []deletion) (late []de
 	for i := range list {
 		p := &list[i].p
 		if o, err := c.m.Stat(p.key); err == nil && o.Gen == p.o.Gen {
+			p.o.Flags, p.o.SoftUntil = o.Flags, o.SoftUntil // pins may have changed; who changes them now waits
 			r := catalogueRecord(p.key, &p.o, p.group, false, locs[i])
 			b.Put(&r)
 		}
@@ -353,8 +354,8 @@ func (c *core) attach(list []copied, locs []ssd.Loc, undo []deletion) (late []de
 	return late, nil
 }
 
-// followUp brings the catalogue up to date with what changed while objects were copied, and records the links that are
-// older than the copies.
+// followUp forgets what was removed while it was copied and lives on for its links, and records the links that are older
+// than the copies.
 func (c *core) followUp(list []copied) error {
 	var again []master.Key
 	var gone []deletion
@@ -363,8 +364,6 @@ func (c *core) followUp(list []copied) error {
 		o, err := c.m.Stat(p.key)
 		if err != nil || o.Gen != p.o.Gen {
 			gone = append(gone, deletion{key: p.key, gen: p.o.Gen})
-		} else if !samePins(&o, &p.o) {
-			again = append(again, p.key)
 		}
 		for _, name := range c.m.Links(list[i].Ref, p.o.Gen) {
 			again = append(again, master.Key{Tenant: p.key.Tenant, Name: name})

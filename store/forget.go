@@ -200,9 +200,14 @@ func (c *core) forget(tenant string, names []string, gone []master.Replaced) err
 	if len(list) == 0 {
 		return nil
 	}
-	c.records.RLock()
-	err := c.deleteRecords(list, sync)
-	c.records.RUnlock()
+	err := c.retryDeletes() // they may name the same keys, and this must not come back
+	if err != nil {
+		c.frees.addFailed(list)
+	} else {
+		c.records.RLock()
+		err = c.deleteRecords(list, sync)
+		c.records.RUnlock()
+	}
 	if err != nil {
 		return errors.WithMessage(durabilityError{named(err)}, "catalogue")
 	}

@@ -300,11 +300,15 @@ func (c *core) runEffects() {
 	c.effects.Lock()
 	defer c.effects.Unlock()
 	for _, e := range c.m.TakeEffects() {
-		switch e.Kind {
-		case master.FreeOwnFile:
-			c.dropOwnFile(e.OwnFile)
-		case master.FreeSSD:
-			c.frees.add(forgotten{e.SSD, e.KeyLen, e.Size})
-		}
+		c.runEffect(e)
+	}
+}
+
+func (c *core) runEffect(e master.Effect) {
+	switch e.Kind {
+	case master.FreeOwnFile:
+		c.dropOwnFile(e.OwnFile)
+	case master.FreeSSD:
+		c.frees.add(forgotten{e.SSD, e.KeyLen, e.Size})
 	}
 }
