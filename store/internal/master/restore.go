@@ -325,10 +325,8 @@ func (m *Master) mergeSSD(h uint64, f *FromCatalogue) (old Replaced, done, kept 
 	if f.Durable {
 		set |= FlagDurable
 	}
-	if f.HardPin && loadWord(rec)&FlagHardPin == 0 {
-		set |= FlagHardPin
-		s.usage.hardPins++
-	}
+	// The catalogue has the pins that were acknowledged; memory may have some that were not.
+	m.pinRecord(s, rec, PinRequest{HardPin: &f.HardPin, SoftUntil: &f.SoftUntil})
 	setFlags(rec, set)
 	s.usage.addTier(rec, TierSSD, 1)
 	return Replaced{}, true, true
