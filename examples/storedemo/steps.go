@@ -34,7 +34,8 @@ func (d *demo) put(ctx context.Context) error {
 
 // putFile returns the time that the store took. For a large file that includes reading it, the store does that.
 func (d *demo) putFile(ctx context.Context, f *file) (time.Duration, error) {
-	opts := store.PutOptions{Type: f.kind, Replace: true}
+	// What is larger than half of memory goes straight to SSD.
+	opts := store.PutOptions{Type: f.kind, Replace: true, Durable: f.size > d.memory/2}
 	if f.size >= streamBytes {
 		in, err := os.Open(f.path)
 		if err != nil {
