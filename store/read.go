@@ -155,7 +155,7 @@ func (s *Store) acquire(key string, opts *ReadOptions) (r reading, err error) {
 
 // missed counts a miss and names bad keys, which can't be found either.
 func (s *Store) missed(key string, err error) error {
-	s.counters.misses.add(1)
+	s.counters.misses.add(lane(), 0)
 	if err == ErrNotFound && (key == "" || len(key) > MaxKeyBytes) {
 		return master.CheckKey(s.key(key))
 	}
@@ -173,7 +173,7 @@ func (r *reading) read(ctx context.Context, dst []byte, off int64) error {
 	if r.o.InMemory() {
 		err := r.readMemory(ctx, dst, off)
 		if err == nil {
-			r.s.counters.hit(TierMemory, int64(len(dst)))
+			r.s.counters.hit(r.stripe, TierMemory, int64(len(dst)))
 			return nil
 		}
 		if !errors.Is(err, ErrChecksum) {
@@ -189,7 +189,7 @@ func (r *reading) read(ctx context.Context, dst []byte, off int64) error {
 	}
 	err := r.readSSD(ctx, dst, off)
 	if err == nil {
-		r.s.counters.hit(TierSSD, int64(len(dst)))
+		r.s.counters.hit(r.stripe, TierSSD, int64(len(dst)))
 		r.s.considerPromotion(&r.o, r.key)
 		return nil
 	}

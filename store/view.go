@@ -39,7 +39,7 @@ func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View,
 		}
 	}
 	s.mapping.hold()
-	s.counters.hit(TierMemory, r.o.Size)
+	s.counters.hit(r.stripe, TierMemory, r.o.Size)
 	s.gate.leave(r.stripe)
 	return v, nil
 }
