@@ -31,7 +31,8 @@ type PutItem struct {
 	Opts  *PutOptions
 }
 
-// PutBatch stores many objects. All that are durable become so with one sync.
+// PutBatch stores many objects. All that are durable and in memory become so with one
+// sync; those that get a file of their own on SSD need one each.
 func (s *Store) PutBatch(ctx context.Context, items []PutItem) []error {
 	if len(items) > MaxBatch {
 		return fillErrors(len(items), tooMany("put", len(items)))
@@ -47,12 +48,12 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) []error {
 	for i := range items {
 		p, err := s.stageItem(ctx, &items[i])
 		switch {
-		case err != nil:
+		case err != nil || p == nil:
 			errs[i] = err
 		case items[i].Opts != nil && items[i].Opts.Durable:
-			durable, index = append(durable, &p), append(index, i)
+			durable, index = append(durable, p), append(index, i)
 		default:
-			errs[i] = s.commit(&p, ssdNowhere)
+			errs[i] = s.commit(p, ssdNowhere)
 		}
 	}
 	if len(durable) > 0 {
@@ -63,16 +64,21 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) []error {
 	return errs
 }
 
-func (s *Store) stageItem(ctx context.Context, item *PutItem) (staged, error) {
+// stageItem stages an item. One that goes straight to the SSD tier is put at once, and nothing is staged.
+func (s *Store) stageItem(ctx context.Context, item *PutItem) (*staged, error) {
 	var size int64
 	for _, p := range item.Parts {
 		size += int64(len(p))
 	}
 	q, err := s.request(item.Key, size, item.Opts)
 	if err != nil {
-		return staged{}, err
+		return nil, err
 	}
-	return s.stage(ctx, q, item.Parts)
+	if q.Placement == master.OnSSD {
+		return nil, s.putOnSSD(ctx, item.Key, size, item.Parts, item.Opts)
+	}
+	p, err := s.stage(ctx, q, item.Parts)
+	return &p, err
 }
 
 // GetItem is a read of a GetBatch: the whole object into the concatenation of Dst, which may be larger.

@@ -136,6 +136,9 @@ func (s *Store) put(ctx context.Context, key string, parts [][]byte, opts *PutOp
 	if err != nil {
 		return err
 	}
+	if q.Placement == master.OnSSD {
+		return s.putOnSSD(ctx, key, size, parts, opts)
+	}
 	p, err := s.stage(ctx, q, parts)
 	if err != nil {
 		return err
@@ -144,6 +147,21 @@ func (s *Store) put(ctx context.Context, key string, parts [][]byte, opts *PutOp
 		return s.commit(&p, ssdNowhere)
 	}
 	return s.commitDurable(ctx, []*staged{&p})[0]
+}
+
+// putOnSSD writes a durable object that memory is not to hold to a file of its own on the SSD tier.
+func (s *Store) putOnSSD(ctx context.Context, key string, size int64, parts [][]byte, opts *PutOptions) error {
+	w, err := s.Create(ctx, key, size, opts)
+	if err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if _, err := w.Write(p); err != nil {
+			w.Abort()
+			return errors.WithMessagef(err, "put %.64q", key)
+		}
+	}
+	return w.Commit(ctx)
 }
 
 // staged is a reservation whose bytes are in place.
@@ -157,8 +175,7 @@ type staged struct {
 	file   *arena.File
 }
 
-// stage reserves room and copies the parts into it. A durable object that lives only on SSD is not copied: its parts
-// are what will be written.
+// stage reserves room in memory and copies the parts into it.
 func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]byte) (p staged, err error) {
 	p.key, p.group = q.Key, q.Group
 	p.pooled = tables.Get().(*[]uint64)
@@ -166,19 +183,13 @@ func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]by
 		tables.Put(p.pooled)
 		return p, err
 	}
-	if q.Placement == master.OnSSD {
-		p.data = parts
-		p.table, err = hashParts(ctx, parts, (*p.pooled)[:0])
-	} else {
-		var buf [4][]byte
-		pieces := s.pieces(&p.o, buf[:0])
-		p.table, err = fill(ctx, pieces, parts, (*p.pooled)[:0])
-		if err == nil {
-			s.storeTable(&p.o, p.table)
-		}
-		if q.Durable {
-			p.data = s.pieces(&p.o, nil)
-		}
+	var buf [4][]byte
+	p.table, err = fill(ctx, s.pieces(&p.o, buf[:0]), parts, (*p.pooled)[:0])
+	if err == nil {
+		s.storeTable(&p.o, p.table)
+	}
+	if q.Durable {
+		p.data = s.pieces(&p.o, nil)
 	}
 	if err == nil && p.file != nil {
 		err = p.file.Seal()
