@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-const canScan = false
+const haveRocksDB = false
 
 func scanInC(string) (int, time.Duration, error) { return 0, 0, nil }
 

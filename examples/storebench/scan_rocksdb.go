@@ -35,7 +35,7 @@ import (
 	"github.com/pkg/errors"
 )
 
-const canScan = true
+const haveRocksDB = true
 
 // scanInC opens the database of a store that is closed, and returns the time that reading its records took.
 func scanInC(dir string) (records int, took time.Duration, err error) {
