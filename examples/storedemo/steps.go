@@ -149,6 +149,10 @@ func (d *demo) file(ctx context.Context, f *file) error {
 		fmt.Println("  as a file: not, it is too small for one")
 		return nil
 	}
+	if errors.Is(err, store.ErrNoSpace) {
+		fmt.Println("  as a file: not, memory has no room for a copy while what was just read is protected (see --memory)")
+		return nil
+	}
 	if err != nil {
 		return err
 	}
