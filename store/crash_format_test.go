@@ -262,7 +262,7 @@ func tornHistory(t *testing.T, opts Options) (synced int) {
 	require.NoError(t, err)
 	info, err := os.Stat(slices.Max(logs))
 	require.NoError(t, err)
-	s.evict(ctx, 1<<20) // writes the others, without sync
+	s.evict(ctx, 1<<20, 0) // writes the others, without sync
 	require.NoError(t, s.Close())
 	return int(info.Size())
 }
