@@ -138,9 +138,13 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 			links = append(links, cloneRecord(r))
 			return nil
 		}
-		kept, err := c.restoreRecord(r)
+		kept, older, err := c.restoreRecord(r)
 		if err != nil {
 			return err
+		}
+		if older.Pinned != 0 { // its space was live so far; it is freed once the catalogue has forgotten it
+			stale.Delete(r.Tenant, r.Key, older.Gen)
+			c.m.Release(older.Pinned)
 		}
 		if !kept {
 			stale.Delete(r.Tenant, r.Key, r.Gen)
@@ -209,12 +213,16 @@ func (l liveSpace) all() iter.Seq2[ssd.Loc, ssd.RecordSize] {
 	}
 }
 
-func (c *core) restoreRecord(r *catalog.Record) (kept bool, err error) {
+func (c *core) restoreRecord(r *catalog.Record) (kept bool, older master.Replaced, err error) {
 	err = c.growing(func() error {
-		kept, err = c.m.RestoreSSD(fromRecord(r, r.Key))
+		was := older
+		kept, older, err = c.m.RestoreSSD(fromRecord(r, r.Key))
+		if older.Gen == 0 {
+			older = was // from the try before
+		}
 		return err
 	})
-	return kept, err
+	return kept, older, err
 }
 
 func fromRecord(r *catalog.Record, key string) master.FromCatalogue {
