@@ -16,7 +16,7 @@ import (
 // TestConcurrently runs random commands on several goroutines. Writers stamp every granule of their space; whoever
 // may read must find the stamp of what he reads, and nobody else's, from the moment he may until he lets go.
 func TestConcurrently(t *testing.T) {
-	ops := 40_000
+	ops := 20_000
 	if testing.Short() {
 		ops /= 10
 	}

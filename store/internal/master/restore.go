@@ -57,6 +57,16 @@ func (m *Master) Restore(attach func(ownFile uint64, size int64) error) Restored
 // maxGen is the highest generation that is believed. Ours start at 1.
 const maxGen = 1 << 62
 
+// sawGen makes the generations still to come higher than gen.
+func (m *Master) sawGen(gen uint64) {
+	for {
+		g := m.gen.Load()
+		if g >= gen || m.gen.CompareAndSwap(g, gen) {
+			return
+		}
+	}
+}
+
 // checkPages makes the page headers fit to be walked.
 func (m *Master) checkPages() {
 	for n := uint32(1); n < m.pool.pages.usable.Load(); n++ {
@@ -85,7 +95,7 @@ func (m *Master) keepRecord(r Ref, rec *record, attach func(uint64, int64) error
 		rec.keyLen == 0 || rec.keyLen > MaxKeyBytes || rec.kind >= Kinds || rec.gen == 0 || rec.gen > maxGen || rec.check != m.mem.checksum(r, rec) {
 		return false
 	}
-	m.gen.Store(max(m.gen.Load(), rec.gen))
+	m.sawGen(rec.gen)
 	rec.next, rec.prev, rec.chain, rec.lastUse, rec.lease = 0, 0, 0, 0, 0
 	rec.setLoc(Loc{})
 	if st == groupState {
@@ -314,6 +324,10 @@ func (m *Master) RestoreSSD(f FromCatalogue) (kept bool, older Replaced, err err
 	if err := m.check(&q); err != nil {
 		return false, older, err
 	}
+	if f.Gen == 0 || f.Gen > maxGen {
+		return false, older, nil
+	}
+	m.sawGen(f.Gen)
 	h := m.index.hash(f.Tenant, f.Name)
 	for {
 		done, kept, gone := m.mergeSSD(h, &f)
@@ -363,12 +377,6 @@ func (m *Master) insertSSD(h uint64, q *ReserveRequest, f *FromCatalogue) (done 
 
 // mergeSSD handles a key that is already there.
 func (m *Master) mergeSSD(h uint64, f *FromCatalogue) (done, kept bool, older Replaced) {
-	for {
-		g := m.gen.Load()
-		if g >= f.Gen || m.gen.CompareAndSwap(g, f.Gen) {
-			break
-		}
-	}
 	l, r, rec := m.open(h, f.Key)
 	defer l.unlock()
 	if rec == nil {
