@@ -174,7 +174,7 @@ func (c *core) restoreRecord(r *catalog.Record) (old master.Replaced, kept bool,
 	c.knowFile(r)
 	err = c.growing(func() (err error) {
 		var gone master.Replaced
-		if gone, kept, err = c.m.RestoreSSD(fromRecord(r, r.Key)); gone.Gen != 0 {
+		if kept, gone, err = c.m.RestoreSSD(fromRecord(r, r.Key)); gone.Gen != 0 {
 			old = gone
 		}
 		return err
