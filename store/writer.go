@@ -98,7 +98,7 @@ func (s *Store) createOwn(ctx context.Context, size int64) (*ssd.OwnWriter, erro
 		return nil, err
 	}
 	w, err := s.tier.CreateOwn(size)
-	return w, ssdError(err)
+	return w, failedDurable(err)
 }
 
 // Size is the size that the object will have.
@@ -146,7 +146,7 @@ func (w *Writer) writeLocked(p []byte, off int64) (int, error) {
 		n, err := w.own.Write(p)
 		_, _ = w.hasher.Write(p[:n])
 		w.hashed += int64(n)
-		return n, ssdError(err)
+		return n, failedDurable(err)
 	}
 	pieces, at := seek(w.pieces, off)
 	inOrder := off == w.hashed
@@ -290,7 +290,7 @@ func (w *Writer) finish(ctx context.Context) error {
 	}
 	w.p.table = w.hasher.Table()
 	if w.own != nil {
-		return ssdError(w.own.Finish(ctx))
+		return failedDurable(w.own.Finish(ctx))
 	}
 	if w.hashed != w.size {
 		table, err := hashParts(ctx, slices.Clone(w.pieces), nil)
