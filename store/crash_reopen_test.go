@@ -128,7 +128,7 @@ func TestOpenFailsHalfway(t *testing.T) {
 }
 
 // BenchmarkReopen opens a directory whose catalogue has a million objects of the SSD tier, beside a scan of the same
-// records that does nothing with them.
+// records by plain C that does nothing with them.
 func BenchmarkReopen(b *testing.B) {
 	const objects = 1 << 20
 	ctx := context.Background()
@@ -142,10 +142,8 @@ func BenchmarkReopen(b *testing.B) {
 		c, err := catalog.Open(filepath.Join(opts.Dir, catalogueDir))
 		require.NoError(b, err)
 		start := time.Now()
-		n := 0
-		require.NoError(b, c.Scan(ctx, func(*catalog.Record) error { n++; return nil }))
+		require.NotZero(b, c.(interface{ SumC() uint64 }).SumC())
 		scans = append(scans, time.Since(start).Seconds())
-		require.Equal(b, objects, n)
 		require.NoError(b, c.Close())
 		crashEmptyShm(b, opts.ShmDir)
 		runtime.GC()
@@ -161,9 +159,9 @@ func BenchmarkReopen(b *testing.B) {
 	for b.Loop() {
 		round()
 	}
-	b.ReportMetric(median(scans)*1e3, "scan-ms")
+	b.ReportMetric(median(scans)*1e3, "C-scan-ms")
 	b.ReportMetric(median(opens)*1e3, "open-ms")
-	b.ReportMetric(median(opens)/median(scans), "open/scan")
+	b.ReportMetric(median(opens)/median(scans), "open/C-scan")
 }
 
 func crashEmptyShm(b *testing.B, dir string) {
