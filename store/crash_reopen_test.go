@@ -43,6 +43,7 @@ func useOfProcess(t *testing.T) (u processUse) {
 // TestReopenLeaksNothing opens and closes a directory again and again, after crashes too, and with Opens that fail
 // half-way.
 func TestReopenLeaksNothing(t *testing.T) {
+	needRocksDB(t)
 	ctx := context.Background()
 	opts := crashOptions()
 	opts.Dir, opts.ShmDir = t.TempDir(), crashShmDir(t)
@@ -130,6 +131,7 @@ func TestOpenFailsHalfway(t *testing.T) {
 // BenchmarkReopen opens a directory whose catalogue has a million objects of the SSD tier, beside a scan of the same
 // records by plain C that does nothing with them.
 func BenchmarkReopen(b *testing.B) {
+	needRocksDB(b)
 	const objects = 1 << 20
 	ctx := context.Background()
 	opts := Options{Dir: b.TempDir(), ShmDir: crashShmDir(b), MemoryBytes: 1 << 30}
