@@ -19,7 +19,7 @@ var steps = flag.Int("master.steps", 300_000, "operations of TestAgainstModel")
 // TestAgainstModel runs random commands on a master and on the model, and compares what they say and what is left.
 func TestAgainstModel(t *testing.T) {
 	n := *steps
-	if testing.Short() {
+	if testing.Short() || raceEnabled { // of which there are none with one goroutine
 		n /= 10
 	}
 	const rounds = 6
