@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -427,5 +428,50 @@ func TestGenerationsGrowPastRestoredLinks(t *testing.T) {
 		kept, _, err := f.RestoreSSD(FromCatalogue{Key: key("k"), Gen: gen, Size: 10, SSD: Loc{1, 1, 0}})
 		require.NoError(t, err)
 		require.False(t, kept, "no generation of ours")
+	}
+}
+
+// The catalogue may be read on several goroutines, and hold generations of a key that a crash left.
+func TestRestoreSSDConcurrently(t *testing.T) {
+	f := newFixture(t)
+	var wg sync.WaitGroup
+	for g := range uint64(4) {
+		wg.Go(func() {
+			for i := range 500 {
+				_, older, err := f.RestoreSSD(FromCatalogue{Key: key(fmt.Sprint("k", i)), Gen: 1 + g, Size: 10,
+					Group: fmt.Sprint("g", i%7), SSD: Loc{uint32(g + 1), uint32(i), 0}})
+				if err != nil {
+					t.Error(err)
+				}
+				if older.Pinned != 0 {
+					f.Release(older.Pinned)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 500, f.Usage().Objects[0])
+	for i := range 500 {
+		o, err := f.Stat(key(fmt.Sprint("k", i)))
+		require.NoError(t, err)
+		require.EqualValues(t, 4, o.Gen)
+		f.remove(fmt.Sprint("k", i))
+	}
+	f.requireEmpty()
+}
+
+func TestRefsOutOfRangeAreRefused(t *testing.T) {
+	f := newFixture(t)
+	for _, r := range []Ref{0, 1, 7, 1 << 20, 1 << 31, 0xffffffff} {
+		v := Victim{Gen: 1, Group: true}
+		v.Ref = r
+		_, err := f.Evict(f.now, v, TierMemory)
+		require.ErrorIs(t, err, status.NotFound)
+		require.Empty(t, f.GroupMembers(v))
+		v.Group = false
+		_, err = f.Evict(f.now, v, TierMemory)
+		require.ErrorIs(t, err, status.NotFound)
+		_, err = f.StartCopy(r, 1, TierSSD)
+		require.ErrorIs(t, err, status.NotFound)
 	}
 }
