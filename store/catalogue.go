@@ -142,9 +142,11 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if older.Pinned != 0 { // its space was live so far; it is freed once the catalogue has forgotten it
-			stale.Delete(r.Tenant, r.Key, older.Gen)
-			c.m.Release(older.Pinned)
+		for _, gone := range older {
+			if gone.Pinned != 0 { // its space was live so far; it is freed once the catalogue has forgotten it
+				stale.Delete(r.Tenant, r.Key, gone.Gen)
+				c.m.Release(gone.Pinned)
+			}
 		}
 		if !kept {
 			stale.Delete(r.Tenant, r.Key, r.Gen)
@@ -213,13 +215,11 @@ func (l liveSpace) all() iter.Seq2[ssd.Loc, ssd.RecordSize] {
 	}
 }
 
-func (c *core) restoreRecord(r *catalog.Record) (kept bool, older master.Replaced, err error) {
+func (c *core) restoreRecord(r *catalog.Record) (kept bool, older []master.Replaced, err error) {
 	err = c.growing(func() error {
-		was := older
-		kept, older, err = c.m.RestoreSSD(fromRecord(r, r.Key))
-		if older.Gen == 0 {
-			older = was // from the try before
-		}
+		var gone []master.Replaced
+		kept, gone, err = c.m.RestoreSSD(fromRecord(r, r.Key))
+		older = append(older, gone...)
 		return err
 	})
 	return kept, older, err
