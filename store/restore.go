@@ -26,14 +26,16 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 			links = append(links, cloneRecord(r))
 			return nil
 		}
-		old, kept, err := c.restoreRecord(r)
+		older, kept, err := c.restoreRecord(r)
 		if err != nil {
 			return err
 		}
-		if old.Pinned != 0 { // a crash came between the record of one generation and the end of the other's
-			stale.Delete(r.Tenant, r.Key, old.Gen)
-			owners.olds = append(owners.olds, old.Pinned)
-			count--
+		for _, old := range older {
+			if old.Pinned != 0 { // a crash came between the record of one generation and the end of the other's
+				stale.Delete(r.Tenant, r.Key, old.Gen)
+				owners.olds = append(owners.olds, old.Pinned)
+				count--
+			}
 		}
 		if !kept {
 			stale.Delete(r.Tenant, r.Key, r.Gen)
@@ -205,17 +207,16 @@ func (l liveSpace) all() iter.Seq2[ssd.Loc, ssd.RecordSize] {
 	}
 }
 
-// restoreRecord also returns the older generation that the record took the place of.
-func (c *core) restoreRecord(r *catalog.Record) (old master.Replaced, kept bool, err error) {
+// restoreRecord also returns the older generations that the record took the place of.
+func (c *core) restoreRecord(r *catalog.Record) (older []master.Replaced, kept bool, err error) {
 	c.knowFile(r)
 	err = c.growing(func() (err error) {
-		var gone master.Replaced
-		if kept, gone, err = c.m.RestoreSSD(fromRecord(r, r.Key)); gone.Gen != 0 {
-			old = gone
-		}
+		var gone []master.Replaced
+		kept, gone, err = c.m.RestoreSSD(fromRecord(r, r.Key))
+		older = append(older, gone...)
 		return err
 	})
-	return old, kept, err
+	return older, kept, err
 }
 
 // knowFile remembers how a file of its own looked when its bytes were known to be right.
