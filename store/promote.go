@@ -142,6 +142,14 @@ func ssdError(err error) error {
 	return tierError{err}
 }
 
+// readError is ssdError for reads: a full disk that shows there is an I/O error, not a lack of room.
+func readError(err error) error {
+	if errors.Is(err, ssd.ErrNoSpace) {
+		return tierError{err}
+	}
+	return ssdError(err)
+}
+
 // tierError is an I/O error of the SSD tier: ErrRead and what the system said.
 type tierError struct{ cause error }
 

@@ -258,19 +258,19 @@ func (r *reading) readMemory(ctx context.Context, dst []byte, off int64) error {
 func (r *reading) readSSD(ctx context.Context, dst []byte, off int64) error {
 	loc := ssdLoc(r.o.SSD)
 	if loc.Own == 0 && r.o.Size <= ssd.SmallBytes && int64(len(dst)) == r.o.Size {
-		return ssdError(r.s.tier.ReadSmall(ctx, loc, r.o.SSDKeyLen, r.o.Digest, dst))
+		return readError(r.s.tier.ReadSmall(ctx, loc, r.o.SSDKeyLen, r.o.Digest, dst))
 	}
 	h, err := r.s.tier.HeadAt(ctx, loc, r.o.SSDKeyLen, r.o.Size)
 	if err != nil {
-		return ssdError(err)
+		return readError(err)
 	}
 	if h.Digest != r.o.Digest {
 		return errors.WithMessage(ErrChecksum, "the SSD tier has another object")
 	}
 	if r.verify == VerifyNever {
-		return ssdError(r.s.tier.Read(ctx, loc, nil, off, dst))
+		return readError(r.s.tier.Read(ctx, loc, nil, off, dst))
 	}
-	return ssdError(r.s.tier.Read(ctx, loc, &h, off, dst))
+	return readError(r.s.tier.Read(ctx, loc, &h, off, dst))
 }
 
 // quarantine takes a bad replica out of service and reports whether another is left.

@@ -89,10 +89,11 @@ func TestLeaseOfALinkInAGroup(t *testing.T) {
 func TestDurableLinkKeepsItsOwner(t *testing.T) {
 	f := newFixture(t)
 	f.put(request("o", 100), Loc{1, 1, 0})
+	require.Len(t, f.victims(TierSSD), 1)
 	f.link("l", "o", "")
 	o, err := f.Stat(key("l"))
 	require.NoError(t, err)
-	require.Len(t, f.victims(TierSSD), 1)
+	require.Empty(t, f.victims(TierSSD), "the catalogue's record of the link names these bytes")
 	f.SetDurable(&o)
 	require.Empty(t, f.victims(TierSSD))
 	gone, err := f.Remove(f.now, key("l"), true)

@@ -198,7 +198,7 @@ func (m *model) takeOver(r *mrec) {
 // mayLeave is for one record. Those in a group leave with it.
 func (m *model) mayLeave(r *mrec, t Tier) bool {
 	if !r.has(t) || r.owner != nil || r.state != Committed && r.state != Held || r.hard || r.copying || r.pins > 0 ||
-		r.lease > m.now || r.durable && (t == TierSSD || r.last(t)) || len(r.links) > 0 && r.last(t) {
+		r.lease > m.now || r.durable && (t == TierSSD || r.last(t)) || len(r.links) > 0 && (t == TierSSD || r.last(t)) {
 		return false
 	}
 	return !slices.ContainsFunc(r.links, func(l *mrec) bool { return l.hard || l.leaseEnd() > m.now })
