@@ -134,8 +134,6 @@ func ssdError(err error) error {
 		return errors.WithMessage(ErrNoSpace, err.Error())
 	case errors.Is(err, ssd.ErrNewerFormat):
 		return errors.WithMessage(ErrNewerFormat, err.Error())
-	case errors.Is(err, ssd.ErrTooManyWriters):
-		return errors.WithMessage(ErrBusy, err.Error())
 	case errors.Is(err, ErrNoSpace), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	}

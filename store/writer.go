@@ -95,10 +95,21 @@ func (d dropped) abort() {
 // createOwn begins a file of its own on the SSD tier.
 func (s *Store) createOwn(ctx context.Context, size int64) (*ssd.OwnWriter, error) {
 	if err := s.roomOnSSD(ctx, size); err != nil {
-		return nil, err
+		return nil, ownError(err)
 	}
 	w, err := s.tier.CreateOwn(size)
-	return w, ssdError(err)
+	return w, ownError(err)
+}
+
+// ownError is an error of the tier to write a file of its own, which only durable puts do.
+func ownError(err error) error {
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, ssd.ErrTooManyWriters):
+		return errors.WithMessage(ErrBusy, err.Error())
+	}
+	return durabilityError{named(err)}
 }
 
 // Size is the size that the object will have.
@@ -146,7 +157,7 @@ func (w *Writer) writeLocked(p []byte, off int64) (int, error) {
 		n, err := w.own.Write(p)
 		_, _ = w.hasher.Write(p[:n])
 		w.hashed += int64(n)
-		return n, ssdError(err)
+		return n, ownError(err)
 	}
 	pieces, at := seek(w.pieces, off)
 	inOrder := off == w.hashed
@@ -290,7 +301,7 @@ func (w *Writer) finish(ctx context.Context) error {
 	}
 	w.p.table = w.hasher.Table()
 	if w.own != nil {
-		return ssdError(w.own.Finish(ctx))
+		return ownError(w.own.Finish(ctx))
 	}
 	if w.hashed != w.size {
 		table, err := hashParts(ctx, slices.Clone(w.pieces), nil)
