@@ -128,14 +128,15 @@ func (c *core) dropOlds(owners *linkOwners) {
 }
 
 // scanCatalogue is the catalogue's scan. A record that does not verify is left out: its object is lost, the rest is
-// not.
+// not. A scan that ended early is an error: what it did not see must not be taken for gone.
 func (c *core) scanCatalogue(ctx context.Context, fn func(*catalog.Record) error) error {
 	err := c.catalog.Scan(ctx, fn)
-	if errors.Is(err, catalog.ErrCorrupt) {
-		c.counters.corruptRecords.Add(1)
+	var skipped *catalog.SkippedError
+	if errors.As(err, &skipped) && skipped.Newer == nil {
+		c.counters.corruptRecords.Add(int64(skipped.Records))
 		return nil
 	}
-	return err
+	return errors.WithMessage(err, "catalogue")
 }
 
 func cloneRecord(r *catalog.Record) catalog.Record {
@@ -173,7 +174,7 @@ func (c *core) restoreRecord(r *catalog.Record) (old master.Replaced, kept bool,
 	c.knowFile(r)
 	err = c.growing(func() (err error) {
 		var gone master.Replaced
-		if gone, kept, err = c.m.RestoreSSD(fromRecord(r, r.Key)); gone.Gen != 0 {
+		if kept, gone, err = c.m.RestoreSSD(fromRecord(r, r.Key)); gone.Gen != 0 {
 			old = gone
 		}
 		return err
@@ -245,7 +246,9 @@ func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners *linkOwner
 				live.add(r, r.Target)
 				owners.at[loc] = o.Holder()
 			}
-			return nil
+			hard, soft := r.Flags&catalog.FlagHardPin != 0, r.SoftUntil*1e6
+			_, err := c.m.Pin(k, master.PinRequest{HardPin: &hard, SoftUntil: &soft})
+			return err
 		}
 		if err := c.dropOlder(k, r.Gen, owners, stale); err != nil {
 			return err

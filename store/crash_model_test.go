@@ -157,7 +157,14 @@ func (k *crashKey) check(s *Store, name string, how int) error {
 	if err != nil {
 		return err
 	}
-	*k = crashKey{cur: found}
+	next := crashKey{cur: found}
+	if how != crashPower && (found == nil || !found.Durable) { // a later power failure may still undo the end of these
+		next.older = append(k.older, k.maybe...)
+		if k.cur != nil {
+			next.older = append(next.older, *k.cur)
+		}
+	}
+	*k = next
 	return nil
 }
 

@@ -395,3 +395,30 @@ func TestCrashLinkWithoutRecord(t *testing.T) {
 	wantWhole(t, s, "a", random(5000))
 	wantWhole(t, s, "b", random(5000))
 }
+
+// TestCrashUnacknowledgedPin has a pin that memory has and the catalogue has not: after a kill it is one or the other,
+// and stays so.
+func TestCrashUnacknowledgedPin(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{})
+	s := r.boot()
+	require.NoError(t, s.Put(ctx, "a", random(5000), durably()))
+	require.NoError(t, s.Link(ctx, "b", "a", durably()))
+	for i := range 1000 {
+		r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: i, Err: errDisk})
+	}
+	yes := true
+	for _, key := range []string{"a", "b"} {
+		require.ErrorIs(t, s.SetPins(key, PinChange{HardPin: &yes}), ErrNotDurable)
+	}
+	r.kill()
+	r.disk.Heal()
+	s = r.boot()
+	require.NoError(t, s.Sync(ctx))
+	infos, _ := s.StatBatch([]string{"a", "b"})
+	s = r.reboot()
+	again, _ := s.StatBatch([]string{"a", "b"})
+	for i := range infos {
+		require.Equal(t, infos[i].HardPin, again[i].HardPin, infos[i].Key)
+	}
+}

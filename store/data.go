@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"sync"
 
 	"github.com/pkg/errors"
@@ -19,7 +20,9 @@ var tables = sync.Pool{New: func() any { return new([]uint64) }}
 
 // pieces is the memory of an object's extents, in order. The common object is one piece and allocates nothing.
 func (c *core) pieces(o *master.Object, buf [][]byte) [][]byte {
-	for _, e := range o.Extents() {
+	extents := o.Extents()
+	buf = slices.Grow(buf, len(extents))
+	for _, e := range extents {
 		buf = append(buf, c.bytes(e))
 	}
 	return buf

@@ -17,21 +17,29 @@ func unixTime(ns int64) time.Time { return time.Unix(0, ns) }
 // address is where a slice starts, for the comparison of two of them.
 func address(p []byte) uintptr { return reflect.ValueOf(p).Pointer() }
 
-// striped is a counter whose stripes are on cache lines of their own, for the paths where cores would meet.
+// striped counts events and their bytes, in stripes on cache lines of their own, for the paths where cores would meet.
 type striped struct {
-	n [8]struct {
-		atomic.Int64
-		_ [56]byte
+	stripes [gateStripes]struct {
+		count, bytes atomic.Int64
+		_            [48]byte
 	}
 }
 
-func (c *striped) add(n int64) { c.n[stripe()].Add(n) }
+func (c *striped) add(stripe uint32, bytes int64) { c.addCount(stripe, 1, bytes) }
 
-func (c *striped) load() (n int64) {
-	for i := range c.n {
-		n += c.n[i].Load()
+func (c *striped) addCount(stripe uint32, count, bytes int64) {
+	s := &c.stripes[stripe]
+	s.count.Add(count)
+	s.bytes.Add(bytes)
+}
+
+func (c *striped) load() (count, bytes int64) {
+	for i := range c.stripes {
+		s := &c.stripes[i]
+		count += s.count.Load()
+		bytes += s.bytes.Load()
 	}
-	return n
+	return count, bytes
 }
 
 // counter is a counter off the hot paths.
@@ -44,12 +52,11 @@ func (c *counter) Add(n int64)   { c.n.Add(n) }
 
 // counters is what happened since Open.
 type counters struct {
-	puts, putBytes striped
-	hits           [2]striped // by tier
-	hitBytes       [2]striped
-	misses         striped
-	removed        counter
-	quarantined    counter
+	puts        striped
+	hits        [2]striped // by tier
+	misses      striped
+	removed     counter
+	quarantined counter
 
 	evictions struct {
 		attempted, successful, blockedByLease counter
@@ -61,9 +68,7 @@ type counters struct {
 	restoredMemory, restoredSSD, corruptRecords counter
 }
 
-func (c *counters) put(size int64) { c.puts.add(1); c.putBytes.add(size) }
-
-func (c *counters) hit(t Tier, n int64) { c.hits[t].add(1); c.hitBytes[t].add(n) }
+func (c *counters) put(size int64) { c.puts.add(lane(), size) }
 
 // Counters is what happened since Open.
 type Counters struct {
@@ -94,16 +99,18 @@ type Counters struct {
 // Counters reads the counters.
 func (s *Store) Counters() Counters {
 	c := &s.counters
-	out := Counters{Puts: c.puts.load(), PutBytes: c.putBytes.load(), Misses: c.misses.load(), Removed: c.removed.load(),
-		Quarantined: c.quarantined.load(), Evictions: c.evictions.attempted.load(), EvictionsFreed: c.evictions.successful.load(),
+	out := Counters{Removed: c.removed.load(), Quarantined: c.quarantined.load(),
+		Evictions: c.evictions.attempted.load(), EvictionsFreed: c.evictions.successful.load(),
 		EvictionsLeased: c.evictions.blockedByLease.load(), OffloadedKeys: c.offload.keys.load(),
 		OffloadedBytes: c.offload.bytes.load(), OffloadFailures: c.offload.failed.load(), Promotions: c.promotions.completed.load(),
 		PromotedBytes: c.promotions.bytes.load(), PromotionFailures: c.promotions.failed.load(),
 		PromotionsDropped: c.promotions.dropped.load(), AllocationFailures: int64(s.m.AllocFailures()),
 		RestoredFromMemory: c.restoredMemory.load(), RestoredFromSSD: c.restoredSSD.load(),
 		CorruptRecords: c.corruptRecords.load(), EventsDropped: s.feed.droppedCount()}
+	out.Puts, out.PutBytes = c.puts.load()
+	out.Misses, _ = c.misses.load()
 	for t := range 2 {
-		out.Hits[t], out.HitBytes[t] = c.hits[t].load(), c.hitBytes[t].load()
+		out.Hits[t], out.HitBytes[t] = c.hits[t].load()
 		out.EvictedKeys[t], out.EvictedBytes[t] = c.evictions.keys[t].load(), c.evictions.bytes[t].load()
 	}
 	return out

@@ -164,7 +164,7 @@ func (s *Store) acquire(key string, opts *ReadOptions) (r reading, err error) {
 
 // missed counts a miss.
 func (s *Store) missed(key string, err error) error {
-	s.counters.misses.add(1)
+	s.counters.misses.add(lane(), 0)
 	return s.badKey(key, err)
 }
 
@@ -220,11 +220,12 @@ func isLost(err error) bool {
 
 // hit counts one hit for all the pieces of an object that a call reads.
 func (r *reading) hit(t Tier, n int64) {
-	if !r.hits[t] {
-		r.hits[t] = true
-		r.s.counters.hits[t].add(1)
+	count := int64(1)
+	if r.hits[t] {
+		count = 0
 	}
-	r.s.counters.hitBytes[t].add(n)
+	r.hits[t] = true
+	r.s.counters.hits[t].addCount(r.stripe, count, n)
 }
 
 func (r *reading) failed(err error) error { return errors.WithMessagef(err, "get %.64q", r.key) }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,7 +109,7 @@ const gateStripes = 32
 
 // enter must be followed by leave of what it returned.
 func (g *gate) enter() (stripe uint32, err error) {
-	stripe = rand.Uint32() % gateStripes // cheap, and a goroutine on another core rarely takes the same
+	stripe = lane()
 	g.stripes[stripe].n.Add(1)
 	if g.closed.Load() {
 		g.leave(stripe)
@@ -208,8 +207,19 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// stripe picks a counter's stripe at random.
-func stripe() uint32 { return rand.Uint32() % 8 }
+// lane is a number below gateStripes that stays the same on a core for long and is rarely the same on two. What is striped by it
+// stays in the cache of the core that writes it; a stripe at random would come from another core every other time.
+func lane() uint32 {
+	l := lanes.Get().(*uint32)
+	n := *l
+	lanes.Put(l)
+	return n % gateStripes
+}
+
+// lanes gives back to a core what it has put last.
+var lanes = sync.Pool{New: func() any { n := lastLane.Add(1); return &n }}
+
+var lastLane atomic.Uint32
 
 func checkTenant(name string) error {
 	if len(name) > MaxTenantBytes || strings.HasPrefix(name, "_") || strings.ContainsFunc(name, func(r rune) bool {

@@ -39,7 +39,7 @@ func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View,
 		}
 	}
 	s.mapping.hold()
-	s.counters.hit(TierMemory, r.o.Size)
+	s.counters.hits[TierMemory].add(r.stripe, r.o.Size)
 	s.gate.leave(r.stripe)
 	return v, nil
 }
@@ -75,7 +75,7 @@ func (s *Store) viewOfSSD(ctx context.Context, r *reading) (*View, error) {
 			r.o = o
 			v := &View{s: s, o: o}
 			v.pieces = s.pieces(&o, v.one[:0])
-			s.counters.hit(TierSSD, o.Size)
+			s.counters.hits[TierSSD].add(r.stripe, r.o.Size)
 			s.mapping.hold()
 			s.gate.leave(r.stripe)
 			return v, nil

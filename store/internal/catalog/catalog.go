@@ -69,8 +69,8 @@ type Catalog interface {
 	// then by the bytes of the key with those of the generation, big endian, behind it. So the generations of one key
 	// come in rising order, but records of a longer key that begins with this one may come between them. The record
 	// and its strings are valid only during the call of fn. An error of fn ends the scan and is returned as it is.
-	// Records that do not verify are skipped; Scan then returns an ErrCorrupt that names the first of them after it
-	// visited all others. fn may call the other methods, but not Close.
+	// Records that do not verify are skipped; Scan then returns a *SkippedError after it visited all others. Any other
+	// error ends it: records are left that fn did not see. fn may call the other methods, but not Close.
 	Scan(ctx context.Context, fn func(*Record) error) error
 
 	// Get returns the record of one generation of a key. A missing one is (nil, false, nil).

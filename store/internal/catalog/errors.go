@@ -1,6 +1,10 @@
 package catalog
 
-import "github.com/pkg/errors"
+import (
+	"fmt"
+
+	"github.com/pkg/errors"
+)
 
 // Errors of Open.
 var (
@@ -11,6 +15,35 @@ var (
 	// ErrLocked says that another open catalogue, of this or another process, holds the directory.
 	ErrLocked = errors.New("catalog: directory is in use")
 )
+
+// SkippedError is what Scan returns when it visited all records but those that do not verify.
+type SkippedError struct {
+	Records int
+	First   error // names the first
+	Newer   error // names the first of a newer format, if there is one: who frees what no record names must not go on
+}
+
+func (e *SkippedError) Error() string {
+	return fmt.Sprintf("catalog: scan: %d records do not verify, the first: %v", e.Records, e.First)
+}
+
+// Unwrap makes it an ErrCorrupt, an ErrNewerFormat or both.
+func (e *SkippedError) Unwrap() []error {
+	if e.Newer == nil {
+		return []error{e.First}
+	}
+	return []error{e.First, e.Newer}
+}
+
+// Add counts a record that did not verify.
+func (e *SkippedError) Add(err error) {
+	if e.Records++; e.Records == 1 {
+		e.First = err
+	}
+	if e.Newer == nil && errors.Is(err, ErrNewerFormat) {
+		e.Newer = err
+	}
+}
 
 // Errors of any method.
 var (

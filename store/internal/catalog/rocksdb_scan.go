@@ -104,10 +104,9 @@ func (c *rocks) Scan(ctx context.Context, fn func(*Record) error) error {
 
 // scanner hands records to fn and remembers those that do not verify.
 type scanner struct {
-	fn     func(*Record) error
-	record Record
-	bad    int
-	first  error
+	fn      func(*Record) error
+	record  Record
+	skipped SkippedError
 }
 
 // visit takes what catalog_fill wrote. The records are copied there, so that C and RocksDB are done with them.
@@ -118,9 +117,7 @@ func (s *scanner) visit(p []byte) error {
 		key, value := p[8:8+klen], p[8+klen:end]
 		p = p[end:]
 		if err := s.record.Decode(key, value); err != nil {
-			if s.bad++; s.first == nil {
-				s.first = err
-			}
+			s.skipped.Add(err)
 			continue
 		}
 		if err := s.fn(&s.record); err != nil {
@@ -131,10 +128,10 @@ func (s *scanner) visit(p []byte) error {
 }
 
 func (s *scanner) result() error {
-	if s.bad == 0 {
+	if s.skipped.Records == 0 {
 		return nil
 	}
-	return errors.WithMessagef(s.first, "catalog: scan: %d records do not verify, the first", s.bad)
+	return &s.skipped
 }
 
 // sumC reads all records as plain C would.

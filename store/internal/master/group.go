@@ -39,7 +39,7 @@ func (m *Master) groupLocked(gh uint64, tenant, name string) (Ref, error) {
 		return 0, wrapf(status.MetaShortage, "group %.64q", name)
 	}
 	rec := m.mem.at(g)
-	rec.gen = m.gen.Add(1)
+	rec.hash, rec.gen = gh, m.gen.Add(1)
 	rec.keyLen, rec.tenLen = uint16(len(name)), uint8(len(tenant))
 	copy(m.mem.tenant(g, rec), tenant)
 	copy(m.mem.name(g, rec), name)
@@ -93,40 +93,56 @@ func (m *Master) dropIfEmpty(g Ref) {
 	if grp.chain != 0 {
 		return
 	}
-	gh := m.index.hashRecord(g, grp)
-	s := m.index.shardOf(gh)
-	s.remove(gh, g)
+	s := m.index.shardOf(grp.hash)
+	s.remove(grp.hash, g)
 	s.usage.groups--
 	atomic.StoreUint64(&grp.word, uint64(Free))
 	m.pool.release(g)
 }
 
-// openGroup locks the shards of a group, all its members and their owners, and lists the members. g is 0, with only
-// the group's shard locked, when there is no such group.
+// openGroup locks the shards of a group, all its members and their owners, and lists the members, newest first. g is 0
+// when there is no such group; the group's shard is locked either way.
 func (m *Master) openGroup(k Key) (l locks, g Ref, members []Ref) {
 	gh := groupHash(m.index.hash(k.Tenant, k.Name))
 	s := m.index.shardOf(gh)
+	return m.openGroupAs(gh, func() Ref {
+		g, _ := m.index.groupOf(s, gh, k.Tenant, k.Name)
+		return g
+	})
+}
+
+// openGroupRef is openGroup for a group that was found without a lock.
+func (m *Master) openGroupRef(g Ref, gen uint64) (l locks, found Ref, members []Ref) {
+	gh, _ := m.peek(g, gen)
+	return m.openGroupAs(gh, func() Ref {
+		grp := m.mem.at(g)
+		if gen != 0 && m.index.shardOf(gh).holds(gh, g) && grp.gen == gen && stateOf(loadWord(grp)) == groupState {
+			return g
+		}
+		return 0
+	})
+}
+
+func (m *Master) openGroupAs(gh uint64, find func() Ref) (l locks, g Ref, members []Ref) {
 	l = locks{x: m.index}.with(gh)
 	for {
 		l.lock()
-		var grp *record
-		if g, grp = m.index.groupOf(s, gh, k.Tenant, k.Name); g == 0 {
+		if g = find(); g == 0 {
 			return l, 0, nil
 		}
-		// Members can't leave while the group's shard is held, so their keys can be read; the links among them
+		// Members can't leave while the group's shard is held, so their hashes can be read; the links among them
 		// can't either, so their owners stay.
 		wider := l
 		members = members[:0]
-		for r := grp.next; r != 0; {
+		for r := m.mem.at(g).next; r != 0; r = m.mem.at(r).next {
 			rec := m.mem.at(r)
 			members = append(members, r)
-			wider = wider.with(m.index.hashRecord(r, rec))
+			wider = wider.with(rec.hash)
 			if rec.target != 0 {
-				wider = wider.with(m.index.hashRecord(rec.target, m.mem.at(rec.target)))
+				wider = wider.with(m.mem.at(rec.target).hash)
 			}
-			r = rec.next
 		}
-		if len(wider.ids) == len(l.ids) {
+		if wider.n == l.n {
 			return l, g, members
 		}
 		l.unlock()
@@ -199,7 +215,7 @@ func (m *Master) PinGroup(k Key, p PinRequest) ([]string, error) {
 		if stateOf(loadWord(rec)) != Committed {
 			continue
 		}
-		if m.pinRecord(m.index.shardOf(m.index.hashRecord(r, rec)), rec, p) {
+		if m.pinRecord(m.index.shardOf(rec.hash), rec, p) {
 			names = append(names, string(m.mem.name(r, rec)))
 		}
 	}

@@ -3,13 +3,14 @@ package master
 import (
 	"bytes"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
 
 // index maps keys to records: per shard an open-addressing table of 8-byte slots, hash bits above and Ref below. A
 // slot holds all hash bits that placement needs, so that growing a shard never touches a record. A key may have
-// several slots: one committed record and any number of reservations.
+// several slots: one committed record, and any number of reservations and held owners.
 type index struct {
 	mem    memory
 	seed   maphash.Seed // fresh per process, so that nobody can choose keys that collide
@@ -53,7 +54,8 @@ func (x *index) hash(tenant, name string) uint64 {
 	return h
 }
 
-func (x *index) hashRecord(r Ref, rec *record) uint64 {
+// rehash is the hash of a record that another process made: its key was hashed with another seed.
+func (x *index) rehash(r Ref, rec *record) uint64 {
 	h := maphash.Bytes(x.seed, x.mem.name(r, rec))
 	if rec.tenLen != 0 {
 		h = (h ^ maphash.Bytes(x.seed, x.mem.tenant(r, rec))) * 0x9e3779b97f4a7c15
@@ -129,7 +131,8 @@ func (s *shard) remove(h uint64, r Ref) {
 	}
 }
 
-// holds reports whether r is in the index under h: the proof that a ref found without a lock is a record.
+// holds reports whether r is in the index under h: the proof that a ref found without a lock is a record. The caller
+// holds the shard's lock.
 func (s *shard) holds(h uint64, r Ref) bool {
 	slots := s.slots()
 	if len(slots) == 0 {
@@ -225,7 +228,10 @@ func (x *index) groupOf(s *shard, h uint64, tenant, name string) (Ref, *record) 
 }
 
 // warm pulls the slots and records of a batch of hashes into the cache, so that the misses of the batch overlap
-// instead of following each other. It takes no lock: what it reads is only ever used as an address inside mem.
+// instead of following each other. It takes no lock: what it reads is only ever used as an address inside mem, so the
+// race detector need not look at it.
+//
+//go:norace
 func (x *index) warm(hashes []uint64) (sink uint64) {
 	for _, h := range hashes {
 		if slots := x.shardOf(h).slots(); len(slots) != 0 {
@@ -253,46 +259,47 @@ func (x *index) warm(hashes []uint64) (sink uint64) {
 	return sink
 }
 
-// locks is the shards that one command holds: each once, taken in ascending order.
+// locks is the shards that one command holds: each once, taken in ascending order. It is a value: with leaves the set
+// it is called on as it is, so that that one can still be unlocked.
 type locks struct {
-	x   *index
-	ids []uint32
+	x    *index
+	n    int
+	few  [4]uint32
+	many []uint32 // all of them, once they don't fit few; never changed in place
 }
 
-// with is the set and the shard of h. The set it is called on stays as it is, so that it can still be unlocked.
+func (l *locks) ids() []uint32 {
+	if l.many != nil {
+		return l.many
+	}
+	return l.few[:l.n]
+}
+
+// with is the set and the shard of h.
 func (l locks) with(h uint64) locks {
 	id := l.x.shardIndex(h)
-	ids := make([]uint32, 0, len(l.ids)+1)
-	for i, held := range l.ids {
-		if held == id {
-			return l
-		}
-		if held > id {
-			return locks{l.x, append(append(ids, id), l.ids[i:]...)}
-		}
-		ids = append(ids, held)
+	at, found := slices.BinarySearch(l.ids(), id)
+	switch {
+	case found:
+		return l
+	case l.n < len(l.few):
+		copy(l.few[at+1:], l.few[at:l.n])
+		l.few[at] = id
+	default:
+		l.many = slices.Insert(slices.Clone(l.ids()), at, id)
 	}
-	return locks{l.x, append(ids, id)}
-}
-
-func (l locks) has(h uint64) bool {
-	id := l.x.shardIndex(h)
-	for _, held := range l.ids {
-		if held == id {
-			return true
-		}
-	}
-	return false
+	l.n++
+	return l
 }
 
 func (l locks) lock() {
-	for _, id := range l.ids {
+	for _, id := range l.ids() {
 		l.x.shards[id].mu.Lock()
 	}
 }
 
 func (l locks) unlock() {
-	for _, id := range l.ids {
+	for _, id := range l.ids() {
 		l.x.shards[id].mu.Unlock()
 	}
 }

@@ -38,7 +38,7 @@ func (m *Master) Link(now int64, q LinkRequest) (Object, error) {
 		return Object{}, err
 	}
 	if q.Gen != 0 {
-		m.raiseGen(q.Gen)
+		m.sawGen(q.Gen)
 		m.mem.at(r).gen = q.Gen
 	}
 	o, err := m.linkTo(now, h, r, &q, &rq)
@@ -55,8 +55,10 @@ func (m *Master) linkTo(now int64, h uint64, r Ref, q *LinkRequest, rq *ReserveR
 	}
 	defer l.unlock()
 	s := m.index.shardOf(h)
-	if stale, _, err := m.conflict(now, s, h, rq); err != nil || stale != 0 {
-		return Object{}, status.Exists
+	// Unlike a put, a link does not take the place of an object that lost its last good replica.
+	_, old := m.index.committed(s, h, q.Tenant, q.Name)
+	if stale, _, err := m.conflict(now, s, h, rq); err != nil || stale != 0 || old != nil {
+		return Object{}, wrapf(status.Exists, "link %.64q", q.Name)
 	}
 	own := m.mem.at(owner)
 	if !readable(loadWord(own)) {
@@ -88,7 +90,7 @@ func (m *Master) lockLink(h uint64, q *LinkRequest) (l locks, owner Ref, err err
 		l = l.with(groupHash(m.index.hash(q.Tenant, q.Group)))
 	}
 	if q.Owner != 0 {
-		l = l.with(m.index.hashRecord(q.Owner, m.mem.at(q.Owner)))
+		l = l.with(m.mem.at(q.Owner).hash)
 		l.lock()
 		return l, q.Owner, nil
 	}
@@ -102,8 +104,8 @@ func (m *Master) lockLink(h uint64, q *LinkRequest) (l locks, owner Ref, err err
 		if rec.target == 0 {
 			return l, r, nil
 		}
-		wider := l.with(m.index.hashRecord(rec.target, m.mem.at(rec.target)))
-		if len(wider.ids) == len(l.ids) {
+		wider := l.with(m.mem.at(rec.target).hash)
+		if wider.n == l.n {
 			return l, rec.target, nil
 		}
 		l.unlock()
@@ -121,36 +123,30 @@ func (m *Master) unlink(r Ref, rec *record) {
 }
 
 // releaseOwner frees a held owner that lost its last link.
-func (m *Master) releaseOwner(owner Ref) {
+func (m *Master) releaseOwner(now int64, owner Ref) {
 	rec := m.mem.at(owner)
 	if stateOf(loadWord(rec)) != Held || rec.chain != 0 {
 		return
 	}
-	var until int64
-	if loadWord(rec)&FlagGuarded != 0 {
-		until = atomic.LoadInt64(&rec.lease)
-	}
-	h := m.index.hashRecord(owner, rec)
-	m.index.shardOf(h).usage.addReplicas(rec, loadWord(rec), -1)
-	m.retire(owner, rec, until)
+	s := m.index.shardOf(rec.hash)
+	s.remove(rec.hash, owner)
+	s.usage.addReplicas(rec, loadWord(rec), -1)
+	m.retire(owner, rec, guardedUntil(now, rec))
 }
 
-// sharers is the number of keys that share an owner's bytes.
-func (m *Master) sharers(rec *record) (n int64) {
-	if stateOf(loadWord(rec)) == Committed {
-		n++
+// guardedUntil is when the last reader in another process has ended, 0 if it has.
+func guardedUntil(now int64, rec *record) int64 {
+	if end := atomic.LoadInt64(&rec.lease); loadWord(rec)&FlagGuarded != 0 && end > now {
+		return end
 	}
-	for r := rec.chain; r != 0; r = m.mem.at(r).chain {
-		n++
-	}
-	return n
+	return 0
 }
 
 // pinnedByLink reports whether a link of an owner has a hard pin, a live lease or a soft pin.
 func (m *Master) pinnedByLink(now int64, rec *record) (hard, soft bool) {
 	for r := rec.chain; r != 0; {
 		link := m.mem.at(r)
-		hard = hard || loadWord(link)&FlagHardPin != 0 || atomic.LoadInt64(m.leaseOf(link)) > now
+		hard = hard || loadWord(link)&FlagHardPin != 0 || m.leaseEnd(link) > now
 		soft = soft || link.softUntil > now
 		r = link.chain
 	}

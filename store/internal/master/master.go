@@ -23,23 +23,29 @@ type Master struct {
 		sync.Mutex
 		list []Effect
 	}
-	// waiting are retired records that no reader will free: a time must pass first.
+	// waiting are retired records that no reader will free: a time must pass first. Only Tick frees them.
 	waiting struct {
 		sync.Mutex
 		list []waiter
+	}
+	// orphans are the reservations, by ref, that were taken over while their writer, in this process, still has them
+	// pinned. The values are generations: a writer that comes late is told from one that comes twice.
+	orphans struct {
+		sync.Mutex
+		gens map[Ref]uint64
 	}
 	reading atomic.Int64
 }
 
 type waiter struct {
 	ref   Ref
-	gen   uint64
 	until int64
 }
 
 // New makes a master over opts.Records; see Restore for records that are already there.
 func New(opts Options) *Master {
 	m := &Master{opts: opts, mem: opts.Records}
+	m.orphans.gens = make(map[Ref]uint64)
 	m.index = newIndex(m.mem, opts.Shards)
 	m.pool = newPool(m.mem)
 	return m
@@ -86,7 +92,7 @@ func (m *Master) object(r Ref, rec *record, w uint64) Object {
 		rec = m.mem.at(rec.target)
 		o.Flags = w&^own | loadWord(rec)&own
 	}
-	o.Lease = atomic.LoadInt64(m.leaseOf(rec))
+	o.Lease = m.leaseEnd(rec)
 	o.LastUse = atomic.LoadUint32(&rec.lastUse)
 	o.Readers = readersOf(loadWord(rec))
 	o.SSD, o.SSDKeyLen = rec.loc(), int(rec.tenLen)+1+int(rec.keyLen)
@@ -104,12 +110,13 @@ func (m *Master) object(r Ref, rec *record, w uint64) Object {
 	return o
 }
 
-// leaseOf is the lease that protects a record: its group's, if it has one.
-func (m *Master) leaseOf(rec *record) *int64 {
+// leaseEnd is when the last lease that protects a record ends: its own, or its group's.
+func (m *Master) leaseEnd(rec *record) int64 {
+	end := atomic.LoadInt64(&rec.lease)
 	if rec.group != 0 {
-		return &m.mem.at(rec.group).lease
+		end = max(end, atomic.LoadInt64(&m.mem.at(rec.group).lease))
 	}
-	return &rec.lease
+	return end
 }
 
 // seconds is the coarse clock of lastUse.
@@ -133,25 +140,25 @@ func (m *Master) TakeEffects() []Effect {
 	return list
 }
 
-// retire ends a record that was taken out of the index, or an unfinished one. It is freed here, or by the last
-// reader, or by Tick once until has passed. The caller holds the record's shard lock.
+// retire ends a record that was taken out of the index. It is freed here, or by the last reader, or by Tick once until
+// has passed. The caller holds the record's shard lock, so that nobody else ends it.
 func (m *Master) retire(r Ref, rec *record, until int64) {
 	m.reading.Add(1)
-	setState(rec, Retired)
-	if until != 0 {
-		m.waiting.Lock()
-		m.waiting.list = append(m.waiting.list, waiter{r, rec.gen, until})
-		m.waiting.Unlock()
+	if until == 0 {
+		if end(rec) {
+			m.reap(r, rec)
+		}
 		return
 	}
-	m.tryReap(r, rec)
+	setFlags(rec, FlagGuarded) // before Retired: no reader may free it from there on
+	setState(rec, Retired)
+	m.waiting.Lock()
+	m.waiting.list = append(m.waiting.list, waiter{r, until})
+	m.waiting.Unlock()
 }
 
-// tryReap frees a retired record that nobody uses. Of all that try, one wins.
-func (m *Master) tryReap(r Ref, rec *record) {
-	if !claim(rec, Retired, reaping) {
-		return
-	}
+// reap frees a record that end or unpin gave to the caller.
+func (m *Master) reap(r Ref, rec *record) {
 	m.reading.Add(-1)
 	m.freeReplicas(r, rec)
 	atomic.StoreUint64(&rec.word, uint64(Free))
@@ -163,7 +170,7 @@ func (m *Master) freeReplicas(r Ref, rec *record) {
 	if w&FlagLink != 0 {
 		panic("master: BUG: a link has no replicas of its own")
 	}
-	m.freeMemory(r, rec, w)
+	m.freeMemory(r, rec)
 	if w&FlagSSD != 0 {
 		keyLen := int(rec.tenLen) + 1 + int(rec.keyLen)
 		m.emit(Effect{Kind: FreeSSD, SSD: rec.loc(), KeyLen: keyLen, Size: rec.size, Gen: rec.gen})
@@ -171,7 +178,7 @@ func (m *Master) freeReplicas(r Ref, rec *record) {
 }
 
 // freeMemory returns the extents of the memory replica.
-func (m *Master) freeMemory(r Ref, rec *record, w uint64) {
+func (m *Master) freeMemory(r Ref, rec *record) {
 	for i := range int(rec.nExt) {
 		m.freeExtent(unpack(*m.mem.extent(r, rec, i)))
 	}
@@ -188,9 +195,8 @@ func (m *Master) freeExtent(e Extent) {
 // Release lets go of a pin that Acquire, Reserve or a Replaced gave.
 func (m *Master) Release(r Ref) {
 	rec := m.mem.at(r)
-	w := atomic.AddUint64(&rec.word, ^(oneReader - 1))
-	if readersOf(w) == 0 && stateOf(w) == Retired && w&FlagGuarded == 0 {
-		m.tryReap(r, rec)
+	if unpin(rec) {
+		m.reap(r, rec)
 	}
 }
 
@@ -209,10 +215,8 @@ func (m *Master) Tick(now int64) {
 	m.waiting.list = rest
 	m.waiting.Unlock()
 	for _, w := range due {
-		rec := m.mem.at(w.ref)
-		if stateOf(loadWord(rec)) == Retired && rec.gen == w.gen {
-			clearFlags(rec, FlagGuarded)
-			m.tryReap(w.ref, rec)
+		if rec := m.mem.at(w.ref); end(rec) {
+			m.reap(w.ref, rec)
 		}
 	}
 }

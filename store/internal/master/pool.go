@@ -36,7 +36,7 @@ type page struct {
 
 // freeRecord overlays a record on a page's free list: its word says Free, so the link is behind it.
 type freeRecord struct {
-	word uint64
+	_    uint64
 	next Ref
 }
 
@@ -223,30 +223,40 @@ func (p *pool) used() int64 {
 // limit is one more than the last page that may hold records.
 func (p *pool) limit() uint32 { return p.pages.bump.Load() }
 
-// isRecord reports whether r is where a record of its page starts.
+// glance copies the header of a page that others may be changing; see memory.glance.
+//
+//go:norace
+func (p *pool) glance(n uint32) page { return *p.page(n) }
+
+// records is the number of records that a page has, in use or not; 0 for a page that serves no class.
+func (pg *page) records() uint32 {
+	if pg.magic != pageMagic || int(pg.class) >= len(classSizes) {
+		return 0
+	}
+	return min(pg.bump, uint32(recordsIn(int(pg.class))))
+}
+
+// isRecord reports whether r is where a record of its page starts. Only for Restore: the page must not change.
 func (p *pool) isRecord(r Ref) bool {
 	n := pageOf(r)
 	if n == 0 || n >= p.pages.usable.Load() {
 		return false
 	}
 	pg := p.page(n)
-	if pg.magic != pageMagic || int(pg.class) >= len(classSizes) {
+	count := int64(pg.records())
+	if count == 0 {
 		return false
 	}
 	size := classSizes[pg.class]
 	off := int64(r)*refUnit - int64(n)*pageBytes - pageHeader
-	return off >= 0 && off%size == 0 && off/size < int64(pg.bump)
+	return off >= 0 && off%size == 0 && off/size < count
 }
 
-// records calls fn for every record slot of a page, whatever its state.
-func (p *pool) records(n uint32, fn func(Ref, *record)) {
+// each calls fn for every record of a page, in use or not. Only for Restore: the page must not change.
+func (p *pool) each(n uint32, fn func(Ref, *record)) {
 	pg := p.page(n)
-	if pg.magic != pageMagic || int(pg.class) >= len(classSizes) {
-		return
-	}
-	size := classSizes[pg.class]
-	for i := int64(0); i < min(recordsIn(int(pg.class)), int64(pg.bump)); i++ {
-		r := recordRef(n, i, size)
+	for i := range int64(pg.records()) {
+		r := recordRef(n, i, classSizes[pg.class])
 		fn(r, p.mem.at(r))
 	}
 }

@@ -137,11 +137,14 @@ func (m *Master) takeOver(now int64, r Ref, gen uint64) {
 	s.remove(h, r)
 	s.usage.reserved -= rec.size
 	m.leave(r, rec)
-	var until int64
 	if loadWord(rec)&FlagWriterPin == 0 {
-		until = start + int64(m.opts.ReleaseTimeout)
+		m.retire(r, rec, start+int64(m.opts.ReleaseTimeout))
+		return
 	}
-	m.retire(r, rec, until)
+	m.orphans.Lock()
+	m.orphans.gens[r] = gen
+	m.orphans.Unlock()
+	m.retire(r, rec, 0)
 }
 
 // place takes the extents of the object and of its chunk table.
@@ -195,7 +198,7 @@ func (m *Master) newRecord(now int64, h uint64, q *ReserveRequest, extents []are
 	}
 	rec := m.mem.at(r)
 	rec.lease, rec.softUntil, rec.lastUse = now, q.SoftUntil, seconds(now)
-	rec.gen, rec.size, rec.kind = m.gen.Add(1), q.Size, q.Kind
+	rec.hash, rec.gen, rec.size, rec.kind = h, m.gen.Add(1), q.Size, q.Kind
 	rec.keyLen, rec.tenLen = uint16(len(q.Name)), uint8(len(q.Tenant))
 	rec.nExt, rec.extCap = uint16(n), uint16(extCap)
 	copy(m.mem.tenant(r, rec), q.Tenant)
@@ -262,12 +265,12 @@ func (m *Master) reservation(r Ref, gen uint64) (l locks, h uint64, rec *record,
 	l = locks{x: m.index}.with(h)
 	for {
 		l.lock()
-		if rec.gen != gen || stateOf(loadWord(rec)) != Reserved || !m.index.shardOf(h).holds(h, r) {
+		if !m.isReservation(h, r, gen) {
 			l.unlock()
 			return l, 0, nil, status.IllegalWriter
 		}
 		wider := m.covering(l, rec)
-		if len(wider.ids) == len(l.ids) {
+		if wider.n == l.n {
 			return l, h, rec, nil
 		}
 		l.unlock()
@@ -278,24 +281,27 @@ func (m *Master) reservation(r Ref, gen uint64) (l locks, h uint64, rec *record,
 // covering is the set with the shards of a record's group and owner. The caller holds the record's shard.
 func (m *Master) covering(l locks, rec *record) locks {
 	if rec.group != 0 {
-		l = l.with(m.index.hashRecord(rec.group, m.mem.at(rec.group)))
+		l = l.with(m.mem.at(rec.group).hash)
 	}
 	if rec.target != 0 {
-		l = l.with(m.index.hashRecord(rec.target, m.mem.at(rec.target)))
+		l = l.with(m.mem.at(rec.target).hash)
 	}
 	return l
 }
 
-// peek hashes the key of a record that may be gone by now. What it returns must be checked again under the lock.
-func (m *Master) peek(r Ref, gen uint64) (uint64, bool) {
-	if !m.pool.isRecord(r) {
-		return 0, false
-	}
+// isReservation checks, under its shard lock, a ref that was found without one.
+func (m *Master) isReservation(h uint64, r Ref, gen uint64) bool {
 	rec := m.mem.at(r)
-	if rec.gen != gen {
+	return m.index.shardOf(h).holds(h, r) && rec.gen == gen && stateOf(loadWord(rec)) == Reserved
+}
+
+// peek is the hash of a record that may be gone by now. What it returns must be checked again under the lock.
+func (m *Master) peek(r Ref, gen uint64) (h uint64, ok bool) {
+	if int64(r)*refUnit+recordBytes > int64(len(m.mem)) {
 		return 0, false
 	}
-	return m.index.hashRecord(r, rec), true
+	rec := m.mem.glance(r)
+	return rec.hash, gen != 0 && rec.gen == gen
 }
 
 // Renew is a sign of life of a writer.
@@ -318,17 +324,21 @@ func (m *Master) Commit(now int64, r Ref, gen, digest uint64, loc Loc) (Replaced
 		m.dropWriterPin(r, gen)
 		return Replaced{}, err
 	}
+	if loc == (Loc{}) && loadWord(rec)&FlagMemory == 0 {
+		l.unlock()
+		return Replaced{}, wrapf(status.InvalidWrite, "commit of generation %d: it has no bytes anywhere", gen)
+	}
 	s := m.index.shardOf(h)
 	oldRef, old := m.index.sibling(s, h, r)
 	for old != nil {
 		wider := m.covering(l, old)
-		if len(wider.ids) == len(l.ids) {
+		if wider.n == l.n {
 			break
 		}
 		l.unlock() // the old object has a group or an owner in a shard that is not held
 		l = wider
 		l.lock()
-		if rec.gen != gen || stateOf(loadWord(rec)) != Reserved {
+		if !m.isReservation(h, r, gen) {
 			l.unlock()
 			m.dropWriterPin(r, gen)
 			return Replaced{}, status.IllegalWriter
@@ -369,7 +379,7 @@ func (m *Master) commitLocked(now int64, s *shard, h uint64, r, oldRef Ref, dige
 	if old == nil {
 		return Replaced{}, nil
 	}
-	return m.removeLocked(s, h, oldRef, old), nil
+	return m.removeLocked(now, s, h, oldRef, old), nil
 }
 
 // publish flips a reservation to committed: the one store that makes it visible, here and after a crash.
@@ -429,18 +439,13 @@ func (m *Master) endReservation(s *shard, h uint64, r Ref, rec *record) {
 
 // dropWriterPin lets go of a reservation that was taken over while its writer, in this process, was still at it.
 func (m *Master) dropWriterPin(r Ref, gen uint64) {
-	if !m.pool.isRecord(r) {
-		return
+	m.orphans.Lock()
+	found := gen != 0 && m.orphans.gens[r] == gen
+	if found {
+		delete(m.orphans.gens, r)
 	}
-	rec := m.mem.at(r)
-	for {
-		w := loadWord(rec)
-		if rec.gen != gen || stateOf(w) != Retired || w&FlagWriterPin == 0 {
-			return
-		}
-		if atomic.CompareAndSwapUint64(&rec.word, w, w&^FlagWriterPin) {
-			m.Release(r)
-			return
-		}
+	m.orphans.Unlock()
+	if found {
+		m.Release(r)
 	}
 }

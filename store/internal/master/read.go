@@ -38,12 +38,11 @@ func (m *Master) acquireLink(now int64, h uint64, k Key, ttl int64) (Object, err
 	if loadWord(rec)&FlagLink == 0 {
 		return m.pinLocked(now, r, rec, ttl)
 	}
-	m.touch(now, rec, ttl)
-	o := m.object(r, rec, loadWord(rec))
 	if _, err := m.pinLocked(now, rec.target, m.mem.at(rec.target), ttl); err != nil {
 		return Object{}, err
 	}
-	return o, nil
+	m.touch(now, rec, ttl)
+	return m.object(r, rec, loadWord(rec)), nil
 }
 
 // pinLocked pins the record whose replicas will be read.
@@ -67,9 +66,7 @@ func (m *Master) touch(now int64, rec *record, ttl int64) {
 		return
 	}
 	if rec.group == 0 {
-		if rec.lease < now+ttl {
-			atomic.StoreInt64(&rec.lease, now+ttl)
-		}
+		raiseLease(rec, now+ttl)
 		return
 	}
 	g := m.mem.at(rec.group)
@@ -81,14 +78,24 @@ func (m *Master) touch(now int64, rec *record, ttl int64) {
 // Guard is Acquire for a reader in another process: no pin, but until the lease ends the bytes stay where they are
 // even if the key is removed or replaced. The reader must check the lease after its transfer.
 func (m *Master) Guard(now int64, k Key, ttl int64) (Object, error) {
-	o, err := m.Acquire(now, k, ttl)
-	if err != nil {
-		return o, err
+	h := m.index.hash(k.Tenant, k.Name)
+	l, r, rec := m.open(h, k)
+	defer l.unlock()
+	if rec == nil {
+		return Object{}, m.missLocked(m.index.shardOf(h), h, k)
 	}
-	rec := m.mem.at(o.holder)
-	raiseLease(rec, now+ttl)
-	setFlags(rec, FlagGuarded)
-	m.Release(o.holder)
+	owner := rec
+	if rec.target != 0 {
+		owner = m.mem.at(rec.target)
+	}
+	if !readable(loadWord(owner)) {
+		return Object{}, status.NoReplica
+	}
+	m.touch(now, rec, ttl)
+	m.touch(now, owner, ttl)
+	raiseLease(owner, now+ttl) // its own, whether or not its group's covers it
+	setFlags(owner, FlagGuarded)
+	o := m.object(r, rec, loadWord(rec))
 	o.Lease = now + ttl
 	return o, nil
 }
@@ -197,7 +204,7 @@ func (m *Master) open(h uint64, k Key) (l locks, r Ref, rec *record) {
 			return l, 0, nil
 		}
 		wider := m.covering(l, rec)
-		if len(wider.ids) == len(l.ids) {
+		if wider.n == l.n {
 			return l, r, rec
 		}
 		l.unlock()

@@ -55,13 +55,15 @@ func with(w uint64, s State) uint64 { return w&^stateMask | uint64(s) }
 
 // record is the header of an entry. The key follows it (tenant, then name), then room for extCap extents, aligned to
 // 8 bytes. word, lease and lastUse are atomic. check covers everything that is fixed between commit and the next
-// change of extents: the fields after it up to target, the key and the used extents.
+// change of extents: the fields from gen to extCap, the key and the used extents. hash is this process's hash of the
+// key, so that a record can be found from its ref without a look at the key.
 type record struct {
 	word      uint64
 	lease     int64 // end of the read lease, unix ns; start of the reservation while reserved
 	softUntil int64 // end of the soft pin, unix ns; 0 is none
 	lastUse   uint32
 	check     uint32
+	hash      uint64
 
 	gen    uint64
 	size   int64
@@ -82,9 +84,9 @@ type record struct {
 }
 
 const (
-	recordBytes = 96
-	fixedFrom   = 32 // what check covers of the header: from gen to extCap
-	fixedTo     = 72
+	recordBytes = 104
+	fixedFrom   = 40 // what check covers of the header: from gen to extCap
+	fixedTo     = 80
 	extentBytes = 16
 )
 
@@ -117,6 +119,21 @@ func unpack(e extent) Extent {
 type memory []byte
 
 func (m memory) at(r Ref) *record { return arena.At[record](m, int64(r)*refUnit) }
+
+// glance copies a record's header without its lock. Others may be changing it, or have made another record of the
+// memory since, and even one of another size: what the copy says is a hint that must be checked under the lock. That
+// makes the race harmless, and the detector need not look: every field is plain data.
+//
+//go:norace
+func (m memory) glance(r Ref) record { return *m.at(r) }
+
+// still reports whether a record is the one that seen was copied from, in the same state.
+//
+//go:norace
+func (m memory) still(r Ref, seen *record) bool {
+	rec := m.at(r)
+	return rec.gen == seen.gen && (rec.word^seen.word)&stateMask == 0
+}
 
 func (m memory) tenant(r Ref, rec *record) []byte {
 	o := int64(r)*refUnit + recordBytes
@@ -166,15 +183,35 @@ func setState(rec *record, s State) {
 	}
 }
 
-// claim moves a record without readers from one state to another, for exactly one caller.
-func claim(rec *record, from, to State) bool {
+// end moves a record to Retired, or, when it has no reader, to reaping. Then it reports true: the caller, and nobody
+// else, frees it.
+func end(rec *record) (last bool) {
 	for {
 		w := atomic.LoadUint64(&rec.word)
-		if stateOf(w) != from || readersOf(w) != 0 {
-			return false
+		next := with(w&^FlagGuarded, Retired)
+		if last = readersOf(w) == 0; last {
+			next = with(next, reaping)
 		}
-		if atomic.CompareAndSwapUint64(&rec.word, w, with(w, to)) {
-			return true
+		if atomic.CompareAndSwapUint64(&rec.word, w, next) {
+			return last
+		}
+	}
+}
+
+// unpin takes one reader off. It decides in the same step whether the caller frees the record: after it the record
+// may be gone.
+func unpin(rec *record) (last bool) {
+	for {
+		w := atomic.LoadUint64(&rec.word)
+		if readersOf(w) == 0 {
+			panic("master: BUG: release of a record that is not pinned")
+		}
+		next := w - oneReader
+		if last = readersOf(next) == 0 && stateOf(w) == Retired && w&FlagGuarded == 0; last {
+			next = with(next, reaping)
+		}
+		if atomic.CompareAndSwapUint64(&rec.word, w, next) {
+			return last
 		}
 	}
 }

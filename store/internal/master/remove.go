@@ -20,32 +20,32 @@ func (m *Master) Remove(now int64, k Key, force bool) (Replaced, error) {
 	if !force && m.inUse(now, rec) {
 		return Replaced{}, status.HasLease
 	}
-	return m.removeLocked(s, h, r, rec), nil
+	return m.removeLocked(now, s, h, r, rec), nil
 }
 
 // inUse reports a live lease or a reader.
 func (m *Master) inUse(now int64, rec *record) bool {
-	w := loadWord(rec)
+	used := rec
 	if rec.target != 0 {
-		owner := m.mem.at(rec.target)
-		return atomic.LoadInt64(&rec.lease) > now || readersOf(loadWord(owner)) > 0
+		used = m.mem.at(rec.target)
 	}
-	return atomic.LoadInt64(m.leaseOf(rec)) > now || readersOf(w) > 0
+	return m.leaseEnd(rec) > now || readersOf(loadWord(used)) > 0
 }
 
-// removeLocked takes a committed object out of the index, its group and its owner's chain. Its bytes go now, with
-// the last reader, or, when links share them, with the last link. The shards that covering names are held.
-func (m *Master) removeLocked(s *shard, h uint64, r Ref, rec *record) Replaced {
+// removeLocked ends a committed object: it leaves its group, its owner's chain, and the index, but for an owner that
+// links need, which is no longer found there. Its bytes go now, with the last reader, or, when links share them, with
+// the last link. The shards that covering names are held.
+func (m *Master) removeLocked(now int64, s *shard, h uint64, r Ref, rec *record) Replaced {
 	w := loadWord(rec)
 	out := Replaced{Gen: rec.gen, Size: rec.size, Durable: w&FlagDurable != 0}
-	s.remove(h, r)
 	s.usage.add(rec, w, -1)
 	m.leave(r, rec)
 	if w&FlagLink != 0 {
+		s.remove(h, r)
 		m.unlink(r, rec)
 		out.Pinned = m.pinIfOnSSD(rec.target)
 		atomic.StoreUint64(&rec.word, uint64(Free))
-		m.releaseOwner(rec.target)
+		m.releaseOwner(now, rec.target)
 		m.pool.release(r)
 		return out
 	}
@@ -56,11 +56,8 @@ func (m *Master) removeLocked(s *shard, h uint64, r Ref, rec *record) Replaced {
 		setState(rec, Held)
 		return out
 	}
-	var until int64
-	if w&FlagGuarded != 0 {
-		until = atomic.LoadInt64(&rec.lease)
-	}
-	m.retire(r, rec, until)
+	s.remove(h, r)
+	m.retire(r, rec, guardedUntil(now, rec))
 	return out
 }
 
@@ -93,9 +90,8 @@ func (m *Master) RemoveGroup(now int64, k Key, force bool) (out []RemovedKey, re
 	}
 	for _, r := range members {
 		rec := m.mem.at(r)
-		h := m.index.hashRecord(r, rec)
 		name := string(m.mem.name(r, rec))
-		out = append(out, RemovedKey{name, m.removeLocked(m.index.shardOf(h), h, r, rec)})
+		out = append(out, RemovedKey{name, m.removeLocked(now, m.index.shardOf(rec.hash), rec.hash, r, rec)})
 	}
 	return out, "", nil
 }

@@ -5,59 +5,81 @@ import (
 
 	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
 	"github.com/kvcache-ai/mooncake-go/store/internal/status"
+	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
 )
 
 // Restored counts what a restart found.
 type Restored struct {
-	Kept, Dropped int64
-	Bytes         int64
+	Kept    int64 // objects that are back
+	Dropped int64 // objects that were there and can't be had back from memory
+	Bytes   int64 // of Kept
 }
 
 // Restore reads the records back that a store left in the metadata memory. The segments are mounted and hold all of
 // their populated space as free; attach opens a memory file of its own. It runs alone, before any command.
+//
+// Nothing in the memory is trusted: it may be torn, or another's. Of two records that claim the same space one is
+// kept, of two generations of a key the newer.
 func (m *Master) Restore(attach func(ownFile uint64, size int64) error) Restored {
 	var out Restored
+	m.checkPages()
 	m.eachRecord(func(r Ref, rec *record) {
+		was := stateOf(loadWord(rec))
 		if !m.keepRecord(r, rec, attach) {
 			atomic.StoreUint64(&rec.word, uint64(Free))
+			if was == Committed {
+				out.Dropped++
+			}
 		}
 	})
+	// Groups first, then owners, then links: each of them needs the one before.
+	for _, links := range []bool{false, true} {
+		m.eachRecord(func(r Ref, rec *record) {
+			w := loadWord(rec)
+			if st := stateOf(w); (st == Committed || st == Held) && (w&FlagLink != 0) == links && !m.hasReferences(rec) {
+				m.dropAtRestore(r, rec)
+				if st == Committed {
+					out.Dropped++
+				}
+			}
+		})
+	}
 	m.eachRecord(func(r Ref, rec *record) {
-		if st := stateOf(loadWord(rec)); st == Committed || st == Held {
-			m.checkReferences(r, rec)
-		}
-	})
-	m.eachRecord(func(r Ref, rec *record) { // owners and groups before those that name them
-		switch stateOf(loadWord(rec)) {
-		case groupState:
-			m.index.shardOf(m.index.hashRecord(r, rec)).insert(m.index.hashRecord(r, rec), r)
-			m.index.shardOf(m.index.hashRecord(r, rec)).usage.groups++
-		case Committed:
+		if stateOf(loadWord(rec)) == Committed {
 			m.restoreObject(r, rec)
 		}
 	})
-	m.eachRecord(func(r Ref, rec *record) { // what lost its last user meanwhile
-		w := loadWord(rec)
-		switch stateOf(w) {
-		case groupState:
-			m.dropIfEmptyAtRestore(r, rec)
-		case Held:
-			if rec.chain == 0 {
-				m.dropAtRestore(r, rec)
-			} else {
-				m.index.shardOf(m.index.hashRecord(r, rec)).usage.addReplicas(rec, w, 1)
-			}
-		case Committed:
-			m.index.shardOf(m.index.hashRecord(r, rec)).usage.add(rec, w, 1)
-		}
-	})
+	m.eachRecord(m.settle)
 	m.rebuildPages(&out)
 	return out
 }
 
+// maxGen is the highest generation that is believed. Ours start at 1.
+const maxGen = 1 << 62
+
+// sawGen makes the generations still to come higher than gen.
+func (m *Master) sawGen(gen uint64) {
+	for {
+		g := m.gen.Load()
+		if g >= gen || m.gen.CompareAndSwap(g, gen) {
+			return
+		}
+	}
+}
+
+// checkPages makes the page headers fit to be walked.
+func (m *Master) checkPages() {
+	for n := uint32(1); n < m.pool.pages.usable.Load(); n++ {
+		pg := m.pool.page(n)
+		if pg.bump = pg.records(); pg.bump == 0 {
+			*pg = page{}
+		}
+	}
+}
+
 func (m *Master) eachRecord(fn func(Ref, *record)) {
 	for n := uint32(1); n < m.pool.pages.usable.Load(); n++ {
-		m.pool.records(n, fn)
+		m.pool.each(n, fn)
 	}
 }
 
@@ -70,32 +92,58 @@ func (m *Master) keepRecord(r Ref, rec *record, attach func(uint64, int64) error
 		return false
 	}
 	if recordSize(int(rec.tenLen), int(rec.keyLen), int(rec.extCap)) > class || rec.nExt > rec.extCap ||
-		rec.keyLen == 0 || rec.keyLen > MaxKeyBytes || rec.kind >= Kinds || rec.check != m.mem.checksum(r, rec) {
+		rec.keyLen == 0 || rec.keyLen > MaxKeyBytes || rec.kind >= Kinds || rec.gen == 0 || rec.gen > maxGen || rec.check != m.mem.checksum(r, rec) {
 		return false
 	}
+	m.sawGen(rec.gen)
 	rec.next, rec.prev, rec.chain, rec.lastUse, rec.lease = 0, 0, 0, 0, 0
 	rec.setLoc(Loc{})
 	if st == groupState {
 		atomic.StoreUint64(&rec.word, uint64(groupState))
-		return true
+		rec.hash = m.index.rehash(r, rec)
+		return rec.size == 0 && rec.group == 0 && rec.target == 0
 	}
 	const keep = FlagHardPin | FlagMemory | FlagOwnMemory | FlagMemoryBad | FlagLink | FlagTable
 	w = w&(keep|stateMask) | FlagUnverified
 	atomic.StoreUint64(&rec.word, w)
+	rec.hash = m.index.rehash(r, rec)
 	if w&FlagLink != 0 {
-		return rec.target != 0
+		return st == Committed && rec.target != 0 && w&FlagMemory == 0 && rec.nExt == 0
 	}
-	return w&FlagMemory != 0 && rec.target == 0 && m.claimExtents(r, rec, attach)
+	return w&FlagMemory != 0 && rec.target == 0 && m.plausible(r, rec) && m.claimExtents(r, rec, attach)
+}
+
+// plausible checks the extents of a memory replica against its size and flags.
+func (m *Master) plausible(r Ref, rec *record) bool {
+	n, w := int(rec.nExt), loadWord(rec)
+	chunks := sum.Chunks(rec.size)
+	if rec.size <= 0 || rec.size > MaxObjectBytes || (w&FlagTable != 0) != (chunks > 1) {
+		return false
+	}
+	if chunks > 1 {
+		if n--; n < 1 {
+			return false
+		}
+		if t := unpack(*m.mem.extent(r, rec, n)); t.Segment == OwnFile || t.Len != int64(chunks)*8 {
+			return false
+		}
+	}
+	left := rec.size
+	for i := range n {
+		e := unpack(*m.mem.extent(r, rec, i))
+		if e.Len <= 0 || e.Len > left || (e.Segment == OwnFile) != (w&FlagOwnMemory != 0 && i == 0) {
+			return false
+		}
+		left -= e.Len
+	}
+	return left == 0
 }
 
 func (m *Master) claimExtents(r Ref, rec *record, attach func(uint64, int64) error) bool {
-	var total int64
 	for i := range int(rec.nExt) {
 		e := unpack(*m.mem.extent(r, rec, i))
 		var err error
 		switch {
-		case e.Len <= 0:
-			err = status.Corrupt
 		case e.Segment == OwnFile:
 			err = attach(uint64(e.Off), e.Len)
 		case int(e.Segment) >= len(m.segments) || m.segments[e.Segment].Load() == nil:
@@ -107,13 +155,6 @@ func (m *Master) claimExtents(r Ref, rec *record, attach func(uint64, int64) err
 			m.freeFirst(r, rec, i)
 			return false
 		}
-		if i < int(rec.nExt)-1 || loadWord(rec)&FlagTable == 0 {
-			total += e.Len
-		}
-	}
-	if total != rec.size {
-		m.freeFirst(r, rec, int(rec.nExt))
-		return false
 	}
 	return true
 }
@@ -124,19 +165,19 @@ func (m *Master) freeFirst(r Ref, rec *record, n int) {
 	}
 }
 
-// checkReferences drops a record whose group or owner did not come back.
-func (m *Master) checkReferences(r Ref, rec *record) {
-	ok := true
-	if rec.group != 0 {
-		ok = m.isState(rec.group, groupState)
+// hasReferences reports whether the group and the owner that a record names came back.
+func (m *Master) hasReferences(rec *record) bool {
+	if rec.group != 0 && !m.isState(rec.group, groupState) {
+		return false
 	}
-	if rec.target != 0 {
-		ok = ok && (m.isState(rec.target, Committed) || m.isState(rec.target, Held)) &&
-			m.mem.at(rec.target).target == 0 && m.mem.at(rec.target).size == rec.size
+	if rec.target == 0 {
+		return true
 	}
-	if !ok {
-		m.dropAtRestore(r, rec)
+	if !m.isState(rec.target, Committed) && !m.isState(rec.target, Held) {
+		return false
 	}
+	owner := m.mem.at(rec.target)
+	return owner.target == 0 && owner.size == rec.size
 }
 
 // isState reports whether ref really is a record, in that state.
@@ -153,16 +194,14 @@ func (m *Master) dropAtRestore(r Ref, rec *record) {
 
 // restoreObject puts a record into the index, its group and its owner's chain. Of two generations the newer stays.
 func (m *Master) restoreObject(r Ref, rec *record) {
-	m.gen.Store(max(m.gen.Load(), rec.gen))
-	h := m.index.hashRecord(r, rec)
-	s := m.index.shardOf(h)
+	s := m.index.shardOf(rec.hash)
 	if len(s.slots()) > 0 {
-		if other, old := m.index.sibling(s, h, r); old != nil {
+		if other, old := m.index.sibling(s, rec.hash, r); old != nil {
 			if old.gen > rec.gen {
 				m.supersedeAtRestore(r, rec)
 				return
 			}
-			s.remove(h, other)
+			s.remove(rec.hash, other)
 			m.leaveAtRestore(other, old)
 			m.supersedeAtRestore(other, old)
 		}
@@ -174,17 +213,18 @@ func (m *Master) restoreObject(r Ref, rec *record) {
 		owner := m.mem.at(rec.target)
 		rec.chain, owner.chain = owner.chain, r
 	}
-	s.insert(h, r)
+	s.insert(rec.hash, r)
 }
 
-// supersedeAtRestore ends an older generation. Links that are still to come may share its bytes: the last walk frees
-// it if none did.
+// supersedeAtRestore ends an older generation. Links that are still to come may share its bytes: settle frees it if
+// none did.
 func (m *Master) supersedeAtRestore(r Ref, rec *record) {
 	rec.group = 0
 	if loadWord(rec)&FlagLink != 0 {
 		m.dropAtRestore(r, rec)
 		return
 	}
+	clearFlags(rec, FlagHardPin)
 	m.mem.seal(r, rec)
 	setState(rec, Held)
 }
@@ -201,16 +241,28 @@ func (m *Master) leaveAtRestore(r Ref, rec *record) {
 	}
 }
 
-func (m *Master) dropIfEmptyAtRestore(g Ref, grp *record) {
-	m.gen.Store(max(m.gen.Load(), grp.gen))
-	if grp.chain != 0 {
-		return
+// settle is the last look at a record: what has no user is dropped, the rest is counted, and found from now on.
+func (m *Master) settle(r Ref, rec *record) {
+	w := loadWord(rec)
+	s := m.index.shardOf(rec.hash)
+	switch stateOf(w) {
+	case groupState:
+		if rec.chain == 0 {
+			atomic.StoreUint64(&rec.word, uint64(Free))
+			return
+		}
+		s.insert(rec.hash, r)
+		s.usage.groups++
+	case Held:
+		if rec.chain == 0 {
+			m.dropAtRestore(r, rec)
+			return
+		}
+		s.insert(rec.hash, r)
+		s.usage.addReplicas(rec, w, 1)
+	case Committed:
+		s.usage.add(rec, w, 1)
 	}
-	h := m.index.hashRecord(g, grp)
-	s := m.index.shardOf(h)
-	s.remove(h, g)
-	s.usage.groups--
-	atomic.StoreUint64(&grp.word, uint64(Free))
 }
 
 // rebuildPages makes the volatile part of the pages anew.
@@ -218,19 +270,16 @@ func (m *Master) rebuildPages(out *Restored) {
 	p := m.pool
 	for n := uint32(1); n < p.pages.usable.Load(); n++ {
 		pg := p.page(n)
-		if pg.magic != pageMagic || int(pg.class) >= len(classSizes) {
-			pg.magic = 0
+		if pg.records() == 0 {
 			continue
 		}
 		p.pages.bump.Store(n + 1)
-		bump := min(int64(pg.bump), recordsIn(int(pg.class)))
-		*pg = page{magic: pageMagic, class: pg.class, bump: uint32(bump), strip: uint16(n % poolStripes)}
-		p.records(n, func(r Ref, rec *record) {
+		*pg = page{magic: pageMagic, class: pg.class, bump: pg.bump, strip: uint16(n % poolStripes)}
+		p.each(n, func(r Ref, rec *record) {
 			switch stateOf(loadWord(rec)) {
 			case Free:
 				arena.At[freeRecord](p.mem, int64(r)*refUnit).next = pg.free
 				pg.free = r
-				out.Dropped++
 				return
 			case Committed:
 				out.Kept++
@@ -240,8 +289,8 @@ func (m *Master) rebuildPages(out *Restored) {
 		})
 		switch {
 		case pg.used == 0:
-			pg.magic = 0
-		case pg.free != 0 || bump < recordsIn(int(pg.class)):
+			*pg = page{}
+		case pg.free != 0 || int64(pg.bump) < recordsIn(int(pg.class)):
 			p.pushPage(&p.classes[pg.class][pg.strip], n, pg)
 		}
 	}
@@ -267,81 +316,91 @@ type FromCatalogue struct {
 }
 
 // RestoreSSD brings back an object of the SSD tier at start-up. kept is false when the record is stale: a newer
-// generation of the key is there. old is the older generation that it took the place of: if it was on the SSD tier
-// it has a record that must be forgotten. It may run on several goroutines, after Restore.
-func (m *Master) RestoreSSD(f FromCatalogue) (old Replaced, kept bool, err error) {
+// generation of the key is there. older is the generation that was there before and is no longer: with Pinned set the
+// catalogue has it too, and must forget it. It may run on several goroutines, after Restore.
+func (m *Master) RestoreSSD(f FromCatalogue) (kept bool, older Replaced, err error) {
 	q := ReserveRequest{Key: f.Key, Size: f.Size, Kind: f.Kind, Group: f.Group, SoftUntil: f.SoftUntil,
 		HardPin: f.HardPin, Durable: f.Durable, Replace: true, Placement: OnSSD}
 	if err := m.check(&q); err != nil {
-		return old, false, err
+		return false, older, err
 	}
+	if f.Gen == 0 || f.Gen > maxGen {
+		return false, older, nil
+	}
+	m.sawGen(f.Gen)
 	h := m.index.hash(f.Tenant, f.Name)
-	old, done, kept := m.mergeSSD(h, &f)
-	if done {
-		return old, kept, nil
+	for {
+		done, kept, gone := m.mergeSSD(h, &f)
+		if gone.Gen != 0 {
+			older = gone
+		}
+		if done {
+			return kept, older, nil
+		}
+		if done, err = m.insertSSD(h, &q, &f); done || err != nil {
+			return done, older, err
+		}
 	}
-	r, err := m.newRecord(0, h, &q, nil)
+}
+
+// insertSSD makes the record of an object that only the catalogue knows. It is not done if somebody else was faster.
+func (m *Master) insertSSD(h uint64, q *ReserveRequest, f *FromCatalogue) (done bool, err error) {
+	r, err := m.newRecord(0, h, q, nil)
 	if err != nil {
-		return old, false, err
+		return false, err
 	}
 	rec := m.mem.at(r)
 	rec.gen = f.Gen
-	l, g, err := m.lockForReserve(h, &q)
+	l, g, err := m.lockForReserve(h, q)
 	if err != nil {
 		m.discard(r)
-		return old, false, err
+		return false, err
 	}
 	defer l.unlock()
+	s := m.index.shardOf(h)
+	if _, other := m.index.committed(s, h, f.Tenant, f.Name); other != nil {
+		m.dropIfEmpty(g)
+		m.discard(r)
+		return false, nil
+	}
 	if g != 0 {
 		m.join(g, r, rec)
 	}
-	s := m.index.shardOf(h)
 	s.insert(h, r)
 	s.usage.reserved += f.Size
 	rec.digest = f.Digest
 	rec.setLoc(f.SSD)
 	setFlags(rec, FlagSSD)
 	m.publish(0, s, r, rec)
-	return old, true, nil
+	return true, nil
 }
 
 // mergeSSD handles a key that is already there.
-func (m *Master) mergeSSD(h uint64, f *FromCatalogue) (old Replaced, done, kept bool) {
-	m.raiseGen(f.Gen)
+func (m *Master) mergeSSD(h uint64, f *FromCatalogue) (done, kept bool, older Replaced) {
 	l, r, rec := m.open(h, f.Key)
 	defer l.unlock()
 	if rec == nil {
-		return Replaced{}, false, false
+		return false, false, older
 	}
 	s := m.index.shardOf(h)
 	switch {
 	case rec.gen > f.Gen:
-		return Replaced{}, true, false
+		return true, false, older
 	case rec.gen < f.Gen || rec.size != f.Size || rec.digest != f.Digest || rec.target != 0:
-		return m.removeLocked(s, h, r, rec), false, false
+		return false, false, m.removeLocked(0, s, h, r, rec)
+	case loadWord(rec)&FlagSSD != 0:
+		return true, true, older // told twice
 	}
 	rec.setLoc(f.SSD)
 	set := FlagSSD
 	if f.Durable {
 		set |= FlagDurable
 	}
-	if f.HardPin && loadWord(rec)&FlagHardPin == 0 {
-		set |= FlagHardPin
-		s.usage.hardPins++
-	}
+	// The catalogue has the pins that were acknowledged; memory may have some that were not.
+	m.pinRecord(s, rec, PinRequest{HardPin: &f.HardPin, SoftUntil: &f.SoftUntil})
 	setFlags(rec, set)
 	s.usage.addTier(rec, TierSSD, 1)
-	return Replaced{}, true, true
-}
-
-// raiseGen makes the generations to come newer than gen, which a record from before has.
-func (m *Master) raiseGen(gen uint64) {
-	for {
-		g := m.gen.Load()
-		if g >= gen || m.gen.CompareAndSwap(g, gen) {
-			return
-		}
-	}
+	return true, true, older
 }
 
 // RestoreHeld brings back an owner that only links name any more, for LinkRequest.Owner.
@@ -362,6 +421,7 @@ func (m *Master) RestoreHeld(f FromCatalogue) (Ref, error) {
 	atomic.StoreUint64(&rec.word, with(loadWord(rec)&^FlagReplace|FlagSSD, Held))
 	s := m.index.shardOf(h)
 	s.mu.Lock()
+	s.insert(h, r)
 	s.usage.addReplicas(rec, loadWord(rec), 1)
 	s.mu.Unlock()
 	return r, nil
@@ -385,6 +445,6 @@ func (m *Master) AttachHolder(k Key, loc Loc, durable bool) bool {
 		set |= FlagDurable
 	}
 	setFlags(owner, set)
-	m.index.shardOf(m.index.hashRecord(rec.target, owner)).usage.addTier(owner, TierSSD, 1)
+	m.index.shardOf(owner.hash).usage.addTier(owner, TierSSD, 1)
 	return true
 }

@@ -19,20 +19,16 @@ type Found struct {
 // ScanPage appends the committed objects of one page whose tenant is k.Tenant and whose key starts with k.Name. An
 // object that is there during a whole scan of all pages is seen exactly once: records do not move.
 func (m *Master) ScanPage(n uint32, k Key, dst []Found) []Found {
-	m.pool.records(n, func(r Ref, rec *record) {
-		w := loadWord(rec)
-		if stateOf(w) != Committed {
+	m.survey(n, func(r Ref, seen *record) {
+		if stateOf(seen.word) != Committed {
 			return
 		}
-		gen := rec.gen
-		h, ok := m.peek(r, gen)
-		if !ok {
-			return
-		}
-		s := m.index.shardOf(h)
+		s := m.index.shardOf(seen.hash)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if w = loadWord(rec); stateOf(w) != Committed || rec.gen != gen || !s.holds(h, r) {
+		rec := m.mem.at(r)
+		w := loadWord(rec)
+		if !s.holds(seen.hash, r) || rec.gen != seen.gen || stateOf(w) != Committed {
 			return
 		}
 		if string(m.mem.tenant(r, rec)) != k.Tenant || !strings.HasPrefix(string(m.mem.name(r, rec)), k.Name) {
@@ -51,8 +47,8 @@ func (m *Master) ScanPage(n uint32, k Key, dst []Found) []Found {
 
 // MemoryOnly lists the objects of one page, of all tenants, that have their bytes in memory and nowhere else.
 func (m *Master) MemoryOnly(n uint32) (out []Victim) {
-	m.pool.records(n, func(r Ref, rec *record) {
-		w := loadWord(rec)
+	m.survey(n, func(r Ref, rec *record) {
+		w := rec.word
 		if st := stateOf(w); st != Committed && st != Held || w&(FlagMemory|FlagMemoryBad|FlagSSD|FlagLink) != FlagMemory {
 			return
 		}
@@ -61,6 +57,26 @@ func (m *Master) MemoryOnly(n uint32) (out []Victim) {
 		out = append(out, v)
 	})
 	return out
+}
+
+// survey calls fn with a copy of each record of a page that is in use, taken without a lock; fn must not keep it. A copy
+// is of one moment, but that moment is over: whoever acts on it looks again.
+func (m *Master) survey(n uint32, fn func(Ref, *record)) {
+	var rec record
+	pg := m.pool.glance(n)
+	for i := range int64(pg.records()) {
+		r := recordRef(n, i, classSizes[pg.class])
+		rec = m.mem.glance(r)
+		if st := stateOf(rec.word); st != Committed && st != Held && st != groupState {
+			continue
+		}
+		if now := m.pool.glance(n); now.magic != pg.magic || now.class != pg.class {
+			return // its records went, and others of another size may be there
+		}
+		if m.mem.still(r, &rec) {
+			fn(r, &rec)
+		}
+	}
 }
 
 // Evictable adds up what may leave a tier.
@@ -73,16 +89,19 @@ func (m *Master) Evictable(now int64, tier Tier) (bytes int64) {
 // their leases.
 func (m *Master) eachCandidate(now int64, tier Tier, fn func(policy.Candidate)) (leased int64) {
 	for n := uint32(1); n < m.pool.limit(); n++ {
-		m.pool.records(n, func(r Ref, rec *record) {
-			c, ok := policy.Candidate{}, false
-			switch stateOf(loadWord(rec)) {
-			case Committed, Held:
-				c, ok = m.candidate(now, tier, r, rec, &leased)
-			case groupState:
-				c, ok = m.groupCandidate(now, tier, r, rec, &leased)
+		m.survey(n, func(r Ref, rec *record) {
+			var c policy.Candidate
+			var ok, isLeased bool
+			if stateOf(rec.word) == groupState {
+				c, ok, isLeased = m.groupCandidate(now, tier, r, rec.gen)
+			} else {
+				c, ok, isLeased = m.candidate(now, tier, r, rec)
 			}
-			if ok {
+			switch {
+			case ok:
 				fn(c)
+			case isLeased:
+				leased += c.Size
 			}
 		})
 	}
@@ -96,29 +115,43 @@ func (m *Master) Victims(now int64, tier Tier, need policy.Need, cfg policy.Conf
 	sel := policy.NewSelector(need, cfg)
 	leased = m.eachCandidate(now, tier, sel.Offer)
 	for _, c := range sel.Victims() {
-		rec := m.mem.at(c.Ref)
-		out = append(out, Victim{Candidate: c, Gen: rec.gen, Group: stateOf(loadWord(rec)) == groupState})
+		rec := m.mem.glance(c.Ref)
+		out = append(out, Victim{Candidate: c, Gen: c.Key, Group: rec.gen == c.Key && stateOf(rec.word) == groupState})
 	}
 	return out, leased
 }
 
-// candidate looks at an object without its lock: a wrong answer costs a try, since Evict looks again.
-func (m *Master) candidate(now int64, tier Tier, r Ref, rec *record, leased *int64) (policy.Candidate, bool) {
+// candidate judges an ungrouped object by a copy of its record.
+func (m *Master) candidate(now int64, tier Tier, r Ref, rec *record) (c policy.Candidate, ok, leased bool) {
 	if rec.group != 0 {
-		return policy.Candidate{}, false // leaves with its group
+		return c, false, false // leaves with its group
 	}
-	ok, isLeased := m.evictable(now, tier, rec)
-	if isLeased {
-		*leased += rec.size
+	soft := rec.softUntil > now
+	ok, leased = m.evictable(now, tier, rec)
+	if ok && rec.chain != 0 {
+		ok, soft = m.ownerMayLeave(now, r, rec)
 	}
-	return policy.Candidate{Ref: r, LastUse: atomic.LoadUint32(&rec.lastUse), Size: rec.size, Type: rec.kind,
-		Soft: rec.softUntil > now, Key: rec.gen}, ok
+	return policy.Candidate{Ref: r, LastUse: rec.lastUse, Size: rec.size, Type: rec.kind, Soft: soft, Key: rec.gen}, ok, leased
 }
 
-// evictable is the predicate of policy.Evictable for a record and a tier.
+// ownerMayLeave asks the links of an owner, which a copy of its record was taken of, for their pins.
+func (m *Master) ownerMayLeave(now int64, r Ref, seen *record) (ok, soft bool) {
+	s := m.index.shardOf(seen.hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !m.isObject(s, seen.hash, r, seen.gen) {
+		return false, false
+	}
+	hard, soft := m.pinnedByLink(now, m.mem.at(r))
+	return !hard, soft || seen.softUntil > now
+}
+
+// evictable is the predicate of policy.Evictable for a record, or a copy of one, and a tier. It does not look at the
+// pins of links. leased says that only a lease keeps the object.
 func (m *Master) evictable(now int64, tier Tier, rec *record) (ok, leased bool) {
 	w := loadWord(rec)
-	if w&(FlagMemory<<tier) == 0 || w&(FlagOffloading|FlagGuarded) != 0 || tier == TierSSD && w&FlagDurable != 0 {
+	last := !hasOther(w, tier)
+	if w&(FlagMemory<<tier) == 0 || w&FlagOffloading != 0 || w&FlagDurable != 0 && (tier == TierSSD || last) {
 		return false, false
 	}
 	st := policy.State{
@@ -126,51 +159,67 @@ func (m *Master) evictable(now int64, tier Tier, rec *record) (ok, leased bool) 
 		HardPin:   w&FlagHardPin != 0,
 		LeaseLive: atomic.LoadInt64(&rec.lease) > now,
 		Readers:   readersOf(w),
+	}
+	if rec.chain != 0 && (last || tier == TierSSD) {
 		// Bytes that several keys share leave memory only if the SSD tier keeps them, and never the SSD tier: the
 		// catalogue has a record of each link that names them.
-		Links: 0,
-	}
-	other := FlagMemory | FlagSSD
-	if rec.chain != 0 && (tier == TierSSD || w&other != other) {
 		st.Links = 1
 	}
-	ok = policy.Evictable(st)
 	unleased := st
 	unleased.LeaseLive = false
+	ok = policy.Evictable(st)
 	return ok, !ok && policy.Evictable(unleased)
 }
 
-// groupCandidate sums a group up: it may leave only if each member may. Only the group's shard is held.
-func (m *Master) groupCandidate(now int64, tier Tier, g Ref, grp *record, leased *int64) (policy.Candidate, bool) {
-	h, ok := m.peek(g, grp.gen)
-	if !ok {
-		return policy.Candidate{}, false
+// groupCandidate sums a group up: it may leave only if each member may.
+func (m *Master) groupCandidate(now int64, tier Tier, g Ref, gen uint64) (c policy.Candidate, ok, leased bool) {
+	l, g, members := m.openGroupRef(g, gen)
+	defer l.unlock()
+	if g == 0 {
+		return c, false, false
 	}
-	s := m.index.shardOf(h)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if stateOf(loadWord(grp)) != groupState || !s.holds(h, g) {
-		return policy.Candidate{}, false
+	c = policy.Candidate{Ref: g, Key: gen}
+	_, ok, leased = m.groupMayLeave(now, tier, g, members)
+	for _, r := range members {
+		rec := m.mem.at(r)
+		if loadWord(rec)&(FlagMemory<<tier) != 0 {
+			c.Size += rec.size
+		}
+		c.LastUse = max(c.LastUse, rec.lastUse)
+		c.Type = rec.kind
+		if ok { // so none is a link
+			_, soft := m.pinnedByLink(now, rec)
+			c.Soft = c.Soft || soft || rec.softUntil > now
+		}
 	}
-	c := policy.Candidate{Ref: g, Key: grp.gen}
-	ok, isLeased := true, atomic.LoadInt64(&grp.lease) > now
-	for r := grp.next; r != 0; {
+	return c, ok && c.Size > 0, leased
+}
+
+// groupMayLeave asks every member of a group. whole says that each has another replica to live on; otherwise all are
+// removed. The shards that openGroup names are held.
+func (m *Master) groupMayLeave(now int64, tier Tier, g Ref, members []Ref) (whole, ok, leased bool) {
+	leased = atomic.LoadInt64(&m.mem.at(g).lease) > now
+	whole, ok = true, true
+	durable := false
+	for _, r := range members {
 		rec := m.mem.at(r)
 		w := loadWord(rec)
-		if w&(FlagMemory<<tier) != 0 {
-			c.Size += rec.size
-			may, _ := m.evictable(now, tier, rec)
-			ok = ok && may
-		} else if stateOf(w) != Committed || w&(FlagHardPin|FlagLink) != 0 || tier == TierSSD && w&FlagDurable != 0 {
-			ok = false
+		durable = durable || w&FlagDurable != 0
+		if stateOf(w) != Committed || w&(FlagHardPin|FlagLink) != 0 {
+			return whole, false, false
 		}
-		c.LastUse = max(c.LastUse, atomic.LoadUint32(&rec.lastUse))
-		c.Type = rec.kind
-		c.Soft = c.Soft || rec.softUntil > now
-		r = rec.next
+		if w&(FlagMemory<<tier) == 0 {
+			continue
+		}
+		may, isLeased := m.evictableLocked(now, tier, rec)
+		if !may && !isLeased {
+			return whole, false, false
+		}
+		leased = leased || isLeased
+		whole = whole && hasOther(w, tier)
 	}
-	if ok && isLeased {
-		*leased += c.Size
+	if !whole && durable {
+		return whole, false, false // a promise is not broken for its neighbour's sake
 	}
-	return c, ok && !isLeased && c.Size > 0
+	return whole, !leased, leased
 }

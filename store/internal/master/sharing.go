@@ -3,18 +3,15 @@ package master
 // LinkKeys lists the keys of one page, of all tenants, that share the bytes of another and whose bytes are on the SSD
 // tier.
 func (m *Master) LinkKeys(n uint32) (out []Key) {
-	m.pool.records(n, func(r Ref, rec *record) {
-		if w := loadWord(rec); stateOf(w) != Committed || w&FlagLink == 0 {
+	m.survey(n, func(r Ref, seen *record) {
+		if stateOf(seen.word) != Committed || seen.word&FlagLink == 0 {
 			return
 		}
-		h, ok := m.peek(r, rec.gen)
-		if !ok {
-			return
-		}
-		s := m.index.shardOf(h)
+		s := m.index.shardOf(seen.hash)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.holds(h, r) && loadWord(rec)&FlagLink != 0 && loadWord(m.mem.at(rec.target))&FlagSSD != 0 {
+		rec := m.mem.at(r)
+		if s.holds(seen.hash, r) && rec.gen == seen.gen && loadWord(rec)&FlagLink != 0 && loadWord(m.mem.at(rec.target))&FlagSSD != 0 {
 			out = append(out, m.keyOf(r, rec))
 		}
 	})

@@ -32,34 +32,33 @@ func (m *Master) Evict(now int64, v Victim, tier Tier) ([]Evicted, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rec := m.mem.at(v.Ref)
-	if !m.isObject(s, h, v.Ref, v.Gen) || rec.group != 0 {
+	if !m.isObject(s, h, v.Ref, v.Gen) || rec.group != 0 || loadWord(rec)&FlagLink != 0 {
 		return nil, status.NotFound
 	}
-	if !m.evictableLocked(now, tier, rec) {
+	if ok, _ := m.evictableLocked(now, tier, rec); !ok {
 		return nil, status.Busy
 	}
-	return []Evicted{m.evictLocked(s, h, v.Ref, rec, tier)}, nil
+	return []Evicted{m.evictLocked(now, s, h, v.Ref, rec, tier)}, nil
 }
 
 // isObject checks, under its shard lock, a ref that was found without one.
 func (m *Master) isObject(s *shard, h uint64, r Ref, gen uint64) bool {
-	rec := m.mem.at(r)
-	switch stateOf(loadWord(rec)) {
-	case Committed:
-		return rec.gen == gen && s.holds(h, r)
-	case Held:
-		return rec.gen == gen && m.pool.isRecord(r)
+	if !s.holds(h, r) {
+		return false
 	}
-	return false
+	rec := m.mem.at(r)
+	st := stateOf(loadWord(rec))
+	return rec.gen == gen && (st == Committed || st == Held)
 }
 
-func (m *Master) evictableLocked(now int64, tier Tier, rec *record) bool {
-	ok, _ := m.evictable(now, tier, rec)
+// evictableLocked is evictable, and asks the links too.
+func (m *Master) evictableLocked(now int64, tier Tier, rec *record) (ok, leased bool) {
+	ok, leased = m.evictable(now, tier, rec)
 	if ok && rec.chain != 0 {
 		hard, _ := m.pinnedByLink(now, rec)
-		return !hard
+		ok = !hard
 	}
-	return ok
+	return ok, leased
 }
 
 // hasOther reports whether a replica that can be read would be left without tier's.
@@ -67,10 +66,10 @@ func hasOther(w uint64, tier Tier) bool {
 	return readable(w &^ (FlagMemory << tier))
 }
 
-func (m *Master) evictLocked(s *shard, h uint64, r Ref, rec *record, tier Tier) Evicted {
+func (m *Master) evictLocked(now int64, s *shard, h uint64, r Ref, rec *record, tier Tier) Evicted {
 	out := Evicted{Key: m.keyOf(r, rec), Size: rec.size, Gen: rec.gen}
 	if w := loadWord(rec); !hasOther(w, tier) {
-		out.Removed, out.Gone = true, m.removeLocked(s, h, r, rec)
+		out.Removed, out.Gone = true, m.removeLocked(now, s, h, r, rec)
 		return out
 	}
 	m.dropReplica(s, r, rec, tier, &out)
@@ -104,45 +103,23 @@ func (m *Master) keyOf(r Ref, rec *record) Key {
 }
 
 func (m *Master) evictGroup(now int64, v Victim, tier Tier) ([]Evicted, error) {
-	if _, ok := m.peek(v.Ref, v.Gen); !ok {
-		return nil, status.NotFound
-	}
-	l, g, members := m.openGroup(m.keyOf(v.Ref, m.mem.at(v.Ref)))
+	l, g, members := m.openGroupRef(v.Ref, v.Gen)
 	defer l.unlock()
-	if g != v.Ref || m.mem.at(g).gen != v.Gen {
+	if g == 0 {
 		return nil, status.NotFound
 	}
-	if atomic.LoadInt64(&m.mem.at(g).lease) > now {
+	whole, ok, _ := m.groupMayLeave(now, tier, g, members)
+	if !ok {
 		return nil, status.Busy
-	}
-	whole, durable := true, false
-	for _, r := range members {
-		rec := m.mem.at(r)
-		w := loadWord(rec)
-		if stateOf(w) != Committed || w&FlagLink != 0 || w&FlagHardPin != 0 {
-			return nil, status.Busy
-		}
-		durable = durable || w&FlagDurable != 0
-		if w&(FlagMemory<<tier) == 0 {
-			continue
-		}
-		if !m.evictableLocked(now, tier, rec) {
-			return nil, status.Busy
-		}
-		whole = whole && hasOther(w, tier)
-	}
-	if durable && !whole {
-		return nil, status.Busy // what is durable is not removed, so nothing of its group may be
 	}
 	var out []Evicted
 	for _, r := range members {
 		rec := m.mem.at(r)
-		h := m.index.hashRecord(r, rec)
-		s := m.index.shardOf(h)
+		s := m.index.shardOf(rec.hash)
 		e := Evicted{Key: m.keyOf(r, rec), Size: rec.size, Gen: rec.gen}
 		switch {
 		case !whole:
-			e.Removed, e.Gone = true, m.removeLocked(s, h, r, rec)
+			e.Removed, e.Gone = true, m.removeLocked(now, s, rec.hash, r, rec)
 		case loadWord(rec)&(FlagMemory<<tier) != 0:
 			m.dropReplica(s, r, rec, tier, &e)
 		default:
@@ -155,12 +132,9 @@ func (m *Master) evictGroup(now int64, v Victim, tier Tier) ([]Evicted, error) {
 
 // GroupMembers lists the refs and generations of a group that was chosen as a victim, for its offload.
 func (m *Master) GroupMembers(v Victim) []Victim {
-	if _, ok := m.peek(v.Ref, v.Gen); !ok {
-		return nil
-	}
-	l, g, members := m.openGroup(m.keyOf(v.Ref, m.mem.at(v.Ref)))
+	l, g, members := m.openGroupRef(v.Ref, v.Gen)
 	defer l.unlock()
-	if g != v.Ref {
+	if g == 0 {
 		return nil
 	}
 	out := make([]Victim, 0, len(members))
@@ -229,7 +203,7 @@ func (m *Master) Attach(r Ref, loc Loc, durable bool) error {
 // withPinned runs fn under the shard lock of a record that the caller has pinned, if it still is an object.
 func (m *Master) withPinned(r Ref, fn func(*shard, *record) error) error {
 	rec := m.mem.at(r)
-	s := m.index.shardOf(m.index.hashRecord(r, rec))
+	s := m.index.shardOf(rec.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st := stateOf(loadWord(rec)); st != Committed && st != Held {
@@ -307,7 +281,7 @@ func (m *Master) Quarantine(o *Object, tier Tier) bool {
 func (m *Master) Verified(o *Object) { clearFlags(m.mem.at(o.holder), FlagUnverified) }
 
 // GenOf is the generation of a record that was just looked at; StartCopy checks it again.
-func (m *Master) GenOf(r Ref) uint64 { return m.mem.at(r).gen }
+func (m *Master) GenOf(r Ref) uint64 { rec := m.mem.glance(r); return rec.gen }
 
 // SetDurable notes that an object's SSD replica is on stable storage and promised. The object must have been
 // described by this master; if it was replaced meanwhile nothing happens.

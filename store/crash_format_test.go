@@ -1,0 +1,291 @@
+//go:build cgo && !norocksdb
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/linxGnu/grocksdb"
+	"github.com/stretchr/testify/require"
+)
+
+// crashDir is a directory on the real file system with a store's files in it.
+func crashDir(t *testing.T, keys int) Options {
+	opts := crashOptions()
+	opts.Dir, opts.ShmDir = t.TempDir(), crashShmDir(t)
+	s, err := Open(context.Background(), opts)
+	require.NoError(t, err)
+	for i := range keys {
+		require.NoError(t, s.Put(context.Background(), fmt.Sprint(i), random(3000+i), durably()))
+	}
+	require.NoError(t, s.Close())
+	return opts
+}
+
+func checkCrashDir(t *testing.T, opts Options, keys int) {
+	t.Helper()
+	s, err := Open(context.Background(), opts)
+	require.NoError(t, err)
+	for i := range keys {
+		wantWhole(t, s, fmt.Sprint(i), random(3000+i))
+	}
+	require.NoError(t, s.Close())
+}
+
+// snapshot is the content of all files below dirs, the log of RocksDB's messages and its lock excepted.
+func snapshot(t *testing.T, dirs ...string) map[string]string {
+	files := map[string]string{}
+	for _, dir := range dirs {
+		require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), "LOG") || d.Name() == "LOCK" {
+				return err
+			}
+			f, err := os.Open(path)
+			require.NoError(t, err)
+			h := xxhash.New()
+			n, err := io.CopyN(h, f, 8<<20) // a segment is mostly hole, and has its metadata at the start
+			if err == io.EOF {
+				err = nil
+			}
+			files[path] = fmt.Sprintf("%d %x", n, h.Sum64())
+			_ = f.Close()
+			return err
+		}))
+	}
+	return files
+}
+
+// patch changes a file and returns what undoes it.
+func patch(t *testing.T, path string, change func([]byte)) (undo func()) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	was := make([]byte, 4096)
+	_, err = f.ReadAt(was, 0)
+	require.NoError(t, err)
+	now := slices.Clone(was)
+	change(now)
+	_, err = f.WriteAt(now, 0)
+	require.NoError(t, err)
+	return func() {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		_, err = f.WriteAt(was, 0)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+	}
+}
+
+// sealBlock makes the checksum at the end of a block right.
+func sealBlock(p []byte) {
+	binary.LittleEndian.PutUint64(p[4088:], xxhash.Sum64(p[:4088]))
+}
+
+// TestNewerFormat has files of a version to come: each is refused by name and nothing of its kind is changed.
+func TestNewerFormat(t *testing.T) {
+	const keys = 5
+	opts := crashDir(t, keys)
+	tier := filepath.Join(opts.Dir, tierDir)
+	glob := func(pattern string) string {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, found, pattern)
+		return found[0]
+	}
+	version := func(p []byte) { binary.LittleEndian.PutUint16(p[4:], 9); sealBlock(p) }
+	for _, c := range []struct {
+		name, path string
+		change     func([]byte)
+	}{
+		{"tier", filepath.Join(tier, "TIER"), version},
+		{"container", glob(filepath.Join(tier, "*.log")), version},
+		{"segment", glob(filepath.Join(opts.ShmDir, "*", "segment")), func(p []byte) {
+			binary.LittleEndian.PutUint32(p[8:], 9)
+			sealBlock(p)
+		}},
+	} {
+		undo := patch(t, c.path, c.change)
+		dirs := []string{tier}
+		if c.name == "segment" {
+			dirs = append(dirs, opts.ShmDir)
+		}
+		before := snapshot(t, dirs...)
+		for range 2 {
+			_, err := Open(context.Background(), opts)
+			require.ErrorIs(t, err, ErrNewerFormat, c.name)
+			require.Equal(t, before, snapshot(t, dirs...), c.name)
+		}
+		undo()
+		checkCrashDir(t, opts, keys)
+	}
+	rocksPut(t, opts, []byte("mformat"), []byte{9, 0, 0, 0})
+	before := snapshot(t, opts.Dir, opts.ShmDir)
+	for range 2 {
+		_, err := Open(context.Background(), opts)
+		require.ErrorIs(t, err, ErrNewerFormat, "catalogue")
+		require.Equal(t, before, snapshot(t, opts.Dir, opts.ShmDir), "catalogue")
+	}
+	rocksPut(t, opts, []byte("mformat"), []byte{1, 0, 0, 0})
+	checkCrashDir(t, opts, keys)
+
+	// One record of a version to come: the tier's space for it must not be taken for free.
+	rocksPut(t, opts, append([]byte("o\x00newer"), 0, 0, 0, 0, 0, 0, 0, 9), append([]byte{9}, make([]byte, 40)...))
+	before = snapshot(t, tier)
+	_, err := Open(context.Background(), opts)
+	require.ErrorIs(t, err, ErrNewerFormat, "record")
+	require.Equal(t, before, snapshot(t, tier))
+}
+
+// rocksPut writes a value with its checksum into the catalogue behind its back.
+func rocksPut(t *testing.T, opts Options, key, value []byte) {
+	o := grocksdb.NewDefaultOptions()
+	defer o.Destroy()
+	db, err := grocksdb.OpenDb(o, filepath.Join(opts.Dir, catalogueDir))
+	require.NoError(t, err)
+	defer db.Close()
+	w := grocksdb.NewDefaultWriteOptions()
+	defer w.Destroy()
+	w.SetSync(true)
+	sum := crc32.Update(crc32.Checksum(key, crc32.MakeTable(crc32.Castagnoli)), crc32.MakeTable(crc32.Castagnoli), value)
+	require.NoError(t, db.Put(w, key, binary.LittleEndian.AppendUint32(slices.Clone(value), sum)))
+}
+
+// TestDamagedTable flips a bit in the catalogue's table, so that a part of it can't be read: nothing may be taken for
+// gone that was not seen.
+func TestDamagedTable(t *testing.T) {
+	const keys = 2000
+	opts := crashDir(t, keys)
+	checkCrashDir(t, opts, 1) // opening it writes the log into a table
+	tables, err := filepath.Glob(filepath.Join(opts.Dir, catalogueDir, "*.sst"))
+	require.NoError(t, err)
+	require.NotEmpty(t, tables)
+	p, err := os.ReadFile(tables[0])
+	require.NoError(t, err)
+	refused := 0
+	before := snapshot(t, filepath.Join(opts.Dir, tierDir))
+	for _, at := range []int{len(p) / 4, len(p) / 2, len(p) * 3 / 4} {
+		bad := slices.Clone(p)
+		bad[at] ^= 4
+		require.NoError(t, os.WriteFile(tables[0], bad, 0o644))
+		s, err := Open(context.Background(), opts)
+		if err == nil {
+			require.NoError(t, s.Close())
+			continue
+		}
+		require.ErrorIs(t, err, ErrCorrupt)
+		refused++
+		require.Equal(t, before, snapshot(t, filepath.Join(opts.Dir, tierDir)))
+	}
+	require.Positive(t, refused)
+	require.NoError(t, os.WriteFile(tables[0], p, 0o644))
+	checkCrashDir(t, opts, keys)
+}
+
+// TestTornCatalogue damages the end of RocksDB's newest log, as a machine that lost its power does: what was synced
+// before is whole, and whatever is damaged, no read returns wrong bytes and the store works.
+func TestTornCatalogue(t *testing.T) {
+	seed := *crashSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	opts := crashDir(t, 0)
+	synced := tornHistory(t, opts)
+	log := func(dir string) string {
+		logs, err := filepath.Glob(filepath.Join(dir, catalogueDir, "*.log"))
+		require.NoError(t, err)
+		return slices.Max(logs)
+	}
+	for round := range 24 {
+		copied := opts
+		copied.Dir, copied.ShmDir = filepath.Join(t.TempDir(), "copy"), crashShmDir(t)
+		require.NoError(t, os.CopyFS(copied.Dir, os.DirFS(opts.Dir)))
+		path := log(copied.Dir)
+		p, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Greater(t, len(p), synced)
+		promised := round%2 == 0
+		at := rng.IntN(len(p))
+		if promised {
+			at = synced + rng.IntN(len(p)-synced)
+		}
+		switch round / 2 % 4 {
+		case 0:
+			p = p[:at]
+		case 1:
+			clear(p[at:])
+		case 2:
+			for i := range p[at:] {
+				p[at+i] = byte(rng.Uint32())
+			}
+		case 3:
+			p[at] ^= 1 << rng.IntN(8)
+		}
+		require.NoError(t, os.WriteFile(path, p, 0o644))
+		s, err := Open(context.Background(), copied)
+		require.NoError(t, err, "seed %d round %d at %d", seed, round, at)
+		tornCheck(t, s, promised)
+		require.NoError(t, s.Close())
+	}
+}
+
+const tornKeys = 40
+
+// tornHistory leaves durable objects, some of which were replaced and removed, then changes that were not synced. It
+// returns how long the log was when the last durable one was.
+func tornHistory(t *testing.T, opts Options) (synced int) {
+	ctx := context.Background()
+	s, err := Open(ctx, opts)
+	require.NoError(t, err)
+	for i := range tornKeys {
+		require.NoError(t, s.Put(ctx, fmt.Sprint("d", i), random(4000+i), durably()))
+		require.NoError(t, s.Put(ctx, fmt.Sprint("r", i), random(4000+i), durably()))
+		require.NoError(t, s.Upsert(ctx, fmt.Sprint("d", i), random(5000+i), durably()))
+		require.NoError(t, s.Remove(fmt.Sprint("r", i), true))
+		require.NoError(t, s.Put(ctx, fmt.Sprint("c", i), random(6000+i), nil))
+	}
+	logs, err := filepath.Glob(filepath.Join(opts.Dir, catalogueDir, "*.log"))
+	require.NoError(t, err)
+	info, err := os.Stat(slices.Max(logs))
+	require.NoError(t, err)
+	s.evict(ctx, 1<<20, 0) // writes the others, without sync
+	require.NoError(t, s.Close())
+	return int(info.Size())
+}
+
+func tornCheck(t *testing.T, s *Store, promised bool) {
+	ctx := context.Background()
+	for i := range tornKeys {
+		if promised {
+			wantWhole(t, s, fmt.Sprint("d", i), random(5000+i))
+			wantAbsent(t, s, fmt.Sprint("r", i))
+			wantAbsentOrWhole(t, s, fmt.Sprint("c", i), random(6000+i))
+			continue
+		}
+		for name, sizes := range map[string][]int{"d": {4000, 5000}, "r": {4000}, "c": {6000}} {
+			p, err := s.Get(ctx, fmt.Sprint(name, i), nil)
+			if err != nil {
+				continue
+			}
+			require.True(t, slices.ContainsFunc(sizes, func(n int) bool { return bytes.Equal(p, random(n+i)) }), "%s%d: wrong bytes", name, i)
+		}
+	}
+	require.NoError(t, s.Upsert(ctx, "d0", random(99), durably()))
+	wantWhole(t, s, "d0", random(99))
+	_, err := s.RemoveAll(ctx, true)
+	require.NoError(t, err)
+}
