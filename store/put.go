@@ -81,20 +81,8 @@ func (u untilDone) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// maxOwnPuts is how many puts at once may write files of the SSD tier. The others wait; what the tier can do beyond
-// is for Writers, whose end nobody knows.
-const maxOwnPuts = 6
-
 // putThrough is a put by way of a Writer.
 func (s *Store) putThrough(ctx context.Context, q master.ReserveRequest, opts *PutOptions, write func(*Writer) error) error {
-	if q.Placement == master.OnSSD {
-		select {
-		case s.ownPuts <- struct{}{}:
-			defer func() { <-s.ownPuts }()
-		case <-ctx.Done():
-			return errors.WithMessagef(ctx.Err(), "put %.64q", q.Name)
-		}
-	}
 	w, err := s.create(ctx, q, opts)
 	if err != nil {
 		return err
