@@ -82,6 +82,7 @@ func (o *crashOrder) workers(s *Store, j *crashJournal) (ws []*crashWorker) {
 // TestCrash kills a process with SIGKILL at a random moment, opens its directory again, with shared memory or without,
 // and compares with what the process had been told. Replay with -crash-seed; the moment differs.
 func TestCrash(t *testing.T) {
+	needRocksDB(t)
 	seed := *crashSeed
 	if seed == 0 {
 		seed = rand.Uint64()

@@ -43,6 +43,7 @@ func useOfProcess(t *testing.T) (u processUse) {
 // TestReopenLeaksNothing opens and closes a directory again and again, after crashes too, and with Opens that fail
 // half-way.
 func TestReopenLeaksNothing(t *testing.T) {
+	needRocksDB(t)
 	ctx := context.Background()
 	opts := crashOptions()
 	opts.Dir, opts.ShmDir = t.TempDir(), crashShmDir(t)
@@ -128,8 +129,9 @@ func TestOpenFailsHalfway(t *testing.T) {
 }
 
 // BenchmarkReopen opens a directory whose catalogue has a million objects of the SSD tier, beside a scan of the same
-// records that does nothing with them.
+// records by plain C that does nothing with them.
 func BenchmarkReopen(b *testing.B) {
+	needRocksDB(b)
 	const objects = 1 << 20
 	ctx := context.Background()
 	opts := Options{Dir: b.TempDir(), ShmDir: crashShmDir(b), MemoryBytes: 1 << 30}
@@ -142,10 +144,8 @@ func BenchmarkReopen(b *testing.B) {
 		c, err := catalog.Open(filepath.Join(opts.Dir, catalogueDir))
 		require.NoError(b, err)
 		start := time.Now()
-		n := 0
-		require.NoError(b, c.Scan(ctx, func(*catalog.Record) error { n++; return nil }))
+		require.NotZero(b, c.(interface{ SumC() uint64 }).SumC())
 		scans = append(scans, time.Since(start).Seconds())
-		require.Equal(b, objects, n)
 		require.NoError(b, c.Close())
 		crashEmptyShm(b, opts.ShmDir)
 		runtime.GC()
@@ -161,9 +161,9 @@ func BenchmarkReopen(b *testing.B) {
 	for b.Loop() {
 		round()
 	}
-	b.ReportMetric(median(scans)*1e3, "scan-ms")
+	b.ReportMetric(median(scans)*1e3, "C-scan-ms")
 	b.ReportMetric(median(opens)*1e3, "open-ms")
-	b.ReportMetric(median(opens)/median(scans), "open/scan")
+	b.ReportMetric(median(opens)/median(scans), "open/C-scan")
 }
 
 func crashEmptyShm(b *testing.B, dir string) {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -238,4 +239,14 @@ func wantAbsentOrWhole(t testing.TB, s *Store, key string, want []byte) {
 		return
 	}
 	wantWhole(t, s, key, want)
+}
+
+// needRocksDB skips a test of real directories in a build without it.
+func needRocksDB(t testing.TB) {
+	c, err := catalog.Open(t.TempDir())
+	if errors.Is(err, catalog.ErrUnavailable) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
 }

@@ -77,10 +77,15 @@ func samePins(a, b *master.Object) bool {
 }
 
 func notDurable(err error, k master.Key) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return errors.WithMessagef(err, "put %.64q", k.Name)
+	return errors.WithMessagef(failedDurable(err), "put %.64q", k.Name)
+}
+
+// failedDurable makes what kept an object from becoming durable ErrNotDurable, but for the end of the caller's context.
+func failedDurable(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
-	return errors.WithMessagef(durabilityError{named(err)}, "put %.64q", k.Name)
+	return durabilityError{named(err)}
 }
 
 // durabilityError is ErrNotDurable with the reason, both found by errors.Is.
@@ -179,6 +184,7 @@ func named(err error) error {
 		{catalog.ErrNewerFormat, ErrNewerFormat}, {ssd.ErrNewerFormat, ErrNewerFormat}, {arena.ErrNewerFormat, ErrNewerFormat},
 		{catalog.ErrCorrupt, ErrCorrupt}, {ssd.ErrCorrupt, ErrCorrupt}, {ssd.ErrForeign, ErrCorrupt},
 		{catalog.ErrNoSpace, ErrNoSpace}, {ssd.ErrNoSpace, ErrNoSpace}, {catalog.ErrUnavailable, ErrUnavailable},
+		{ssd.ErrTooManyWriters, ErrBusy},
 	} {
 		if errors.Is(err, n.below) {
 			return namedError{n.name, err}

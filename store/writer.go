@@ -122,13 +122,10 @@ func (s *Store) createOwn(ctx context.Context, size int64) (*ssd.OwnWriter, erro
 
 // ownError is an error of the tier to write a file of its own, which only durable puts do.
 func ownError(err error) error {
-	switch {
-	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
-	case errors.Is(err, ssd.ErrTooManyWriters):
+	if errors.Is(err, ssd.ErrTooManyWriters) {
 		return errors.WithMessage(ErrBusy, err.Error())
 	}
-	return durabilityError{named(err)}
+	return failedDurable(err)
 }
 
 // Size is the size that the object will have.

@@ -48,7 +48,7 @@ func BenchmarkScan(b *testing.B) {
 		}
 		b.Run("C/"+state, func(b *testing.B) {
 			for b.Loop() {
-				if c.(*rocks).sumC() == 0 {
+				if c.(*rocks).SumC() == 0 {
 					b.Fatal("nothing read")
 				}
 			}

@@ -177,7 +177,7 @@ func (w *worker) reserve() {
 
 // finish ends a put. Until then, or until the release timeout, its space is its own.
 func (w *worker) finish(one *crowdWriter) {
-	got := one.Gen
+	var got uint64
 	if one.here {
 		got = w.foreign(one.Extents(), one.Gen)
 	} else if got = w.foreignElsewhere(one.Extents(), one.Gen); w.clock.Load() >= one.start+int64(testRelease) {

@@ -27,9 +27,11 @@
 // # Locks
 //
 // A shard lock guards the index slots and the records of the keys that hash to it. Several shard locks are taken in
-// ascending order. Inside a shard lock the locks of a page pool, an allocator and the effects list may be taken,
+// ascending order. Inside a shard lock the locks of a page pool, an allocator and the lists of a Master may be taken,
 // never two of them at once. The reader count, the lease and the last use of a record change without a lock, by
 // atomic operations; a pin on a record is only ever taken under its shard lock, which is why a record that has no
-// readers there can be freed. Group membership is guarded by the shard lock of the group's record, the chain of
+// readers there can be freed. Scans, and commands that name a record by its ref, look at it first without any lock
+// (memory.glance), and then ask the index under the lock of the shard that its hash names whether the ref still is
+// that record. Group membership is guarded by the shard lock of the group's record, the chain of
 // links by that of the owner's.
 package master

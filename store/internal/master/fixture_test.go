@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,13 +40,25 @@ type sizes struct {
 func newFixture(t testing.TB) *fixture { return newFixtureOf(t, sizes{8, 4 << 20, 4 << 20}) }
 
 func newFixtureOf(t testing.TB, n sizes) *fixture {
-	f := &fixture{t: t, mem: make([]byte, n.records), now: 1000 * second}
+	f := &fixture{t: t, mem: newRecords(t, n.records), now: 1000 * second}
 	f.alloc = newAllocator(n.data)
 	f.Master = New(Options{Records: f.mem, Shards: n.shards, DiscardTimeout: testDiscard, ReleaseTimeout: testRelease})
 	f.Mount(0, f.alloc)
 	f.GrowRecords(n.records)
 	f.empty = f.alloc.Stats()
 	return f
+}
+
+// newRecords is memory for records. Benchmarks with many get it from huge pages, as a store does.
+func newRecords(t testing.TB, n int64) []byte {
+	if n < 64<<20 {
+		return make([]byte, n)
+	}
+	mem, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(t, err)
+	_ = syscall.Madvise(mem, 14) // MADV_HUGEPAGE
+	t.Cleanup(func() { _ = syscall.Munmap(mem) })
+	return mem
 }
 
 func newAllocator(data int64) *arena.Allocator {

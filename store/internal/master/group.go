@@ -115,11 +115,13 @@ func (m *Master) openGroup(k Key) (l locks, g Ref, members []Ref) {
 func (m *Master) openGroupRef(g Ref, gen uint64) (l locks, found Ref, members []Ref) {
 	gh, _ := m.peek(g, gen)
 	return m.openGroupAs(gh, func() Ref {
-		grp := m.mem.at(g)
-		if gen != 0 && m.index.shardOf(gh).holds(gh, g) && grp.gen == gen && stateOf(loadWord(grp)) == groupState {
-			return g
+		if !m.index.shardOf(gh).holds(gh, g) {
+			return 0
 		}
-		return 0
+		if grp := m.mem.at(g); grp.gen != gen || stateOf(loadWord(grp)) != groupState {
+			return 0
+		}
+		return g
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 
 // A link is a committed record without replicas that names an owner, whose replicas it shares. Owners know their
 // links by a chain that the lock of the owner's shard guards. An owner whose key is removed while links are left
-// stays as a held record, out of the index, until the last link goes.
+// stays as a held record, in the index but found under no key, until the last link goes.
 
 // LinkRequest makes a second key for an object's bytes.
 type LinkRequest struct {

@@ -35,6 +35,7 @@ type Master struct {
 		gens map[Ref]uint64
 	}
 	reading atomic.Int64
+	swept   atomic.Uint32 // the page that the last sweep ended with
 }
 
 type waiter struct {
@@ -200,8 +201,10 @@ func (m *Master) Release(r Ref) {
 	}
 }
 
-// Tick frees what only waited for time to pass. The owner calls it about once a second.
+// Tick ends reservations whose writer, in another process, gave no sign of life for the release timeout, and frees
+// what only waited for time to pass. The owner calls it about once a second; it looks at a part of the records.
 func (m *Master) Tick(now int64) {
+	m.sweep(now)
 	m.waiting.Lock()
 	var due []waiter
 	rest := m.waiting.list[:0]

@@ -53,6 +53,32 @@ func (d *driver) check() {
 	d.equal(len(d.recs)+len(d.groups), d.liveRecords(), "records")
 	d.noOverlap()
 	d.effectsOnce()
+	d.scan()
+}
+
+// scan checks that a walk of the pages sees every object once.
+func (d *driver) scan() {
+	want := map[Key]uint64{}
+	memoryOnly := 0
+	for _, r := range d.recs {
+		if r.state == Committed {
+			want[r.key] = r.gen
+		}
+		if (r.state == Committed || r.state == Held) && r.owner == nil && r.mem && !r.bad[TierMemory] && !r.ssd {
+			memoryOnly++
+		}
+	}
+	for n := uint32(1); n < d.Pages(); n++ {
+		memoryOnly -= len(d.MemoryOnly(n))
+		for _, tenant := range []string{"", "tenant"} {
+			for _, o := range d.ScanPage(n, Key{tenant, "key-"}, nil) {
+				d.equal(want[o.Key], o.Gen, "scanned generation of "+o.Name)
+				delete(want, o.Key)
+			}
+		}
+	}
+	d.equal(0, len(want), "objects that the scan did not see")
+	d.equal(0, memoryOnly, "objects only in memory that the scan did not see")
 }
 
 func roundUp(n int64) int64 { return (n + arena.Granule - 1) / arena.Granule * arena.Granule }
@@ -130,4 +156,30 @@ func (d *driver) finish() {
 		d.equal(1, n, fmt.Sprint("times that space was freed: ", loc))
 	}
 	d.equal(0, len(d.files), "memory files left")
+}
+
+// compare checks what the master says of an object.
+func (d *driver) compare(r *mrec, o *Object) {
+	b := r.body()
+	type facts struct {
+		ref, holder      Ref
+		gen              uint64
+		size, soft       int64
+		lease            int64
+		kind             uint8
+		hard, mem, ssd   bool
+		memOK, ssdOK     bool
+		loc              Loc
+		readers, extents int
+	}
+	want := facts{r.ref, b.ref, r.gen, r.size, r.soft, b.leaseEnd(), r.kind, r.hard, b.mem, b.ssd,
+		b.mem && !b.bad[TierMemory], b.ssd && !b.bad[TierSSD], b.loc, b.pins, 0}
+	if b.mem {
+		want.extents = 1
+	}
+	got := facts{o.Ref, o.Holder(), o.Gen, o.Size, o.SoftUntil, o.Lease, o.Kind, o.Flags&FlagHardPin != 0,
+		o.Flags&FlagMemory != 0, o.Flags&FlagSSD != 0, o.InMemory(), o.OnSSD(), o.SSD, o.Readers, min(len(o.Extents()), 1)}
+	d.equal(want, got, "object "+r.key.Name)
+	_, table := o.Table()
+	d.equal(b.mem && sum.Chunks(b.size) > 1, table, "chunk table")
 }

@@ -5,11 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sort"
 	"testing"
 
-	"github.com/kvcache-ai/mooncake-go/store/internal/policy"
 	"github.com/kvcache-ai/mooncake-go/store/internal/status"
 	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
 )
@@ -19,7 +17,7 @@ var steps = flag.Int("master.steps", 300_000, "operations of TestAgainstModel")
 // TestAgainstModel runs random commands on a master and on the model, and compares what they say and what is left.
 func TestAgainstModel(t *testing.T) {
 	n := *steps
-	if testing.Short() {
+	if testing.Short() || raceEnabled { // of which there are none with one goroutine
 		n /= 10
 	}
 	const rounds = 6
@@ -452,32 +450,6 @@ func (d *driver) stat() {
 	}
 }
 
-// compare checks what the master says of an object.
-func (d *driver) compare(r *mrec, o *Object) {
-	b := r.body()
-	type facts struct {
-		ref, holder      Ref
-		gen              uint64
-		size, soft       int64
-		lease            int64
-		kind             uint8
-		hard, mem, ssd   bool
-		memOK, ssdOK     bool
-		loc              Loc
-		readers, extents int
-	}
-	want := facts{r.ref, b.ref, r.gen, r.size, r.soft, b.leaseEnd(), r.kind, r.hard, b.mem, b.ssd,
-		b.mem && !b.bad[TierMemory], b.ssd && !b.bad[TierSSD], b.loc, b.pins, 0}
-	if b.mem {
-		want.extents = 1
-	}
-	got := facts{o.Ref, o.Holder(), o.Gen, o.Size, o.SoftUntil, o.Lease, o.Kind, o.Flags&FlagHardPin != 0,
-		o.Flags&FlagMemory != 0, o.Flags&FlagSSD != 0, o.InMemory(), o.OnSSD(), o.SSD, o.Readers, min(len(o.Extents()), 1)}
-	d.equal(want, got, "object "+r.key.Name)
-	_, table := o.Table()
-	d.equal(b.mem && sum.Chunks(b.size) > 1, table, "chunk table")
-}
-
 func (d *driver) pin() {
 	k := d.key()
 	on, until := d.r.IntN(3) == 0, d.r.Int64N(2)*(d.model.now+30*second)
@@ -587,132 +559,6 @@ func (d *driver) guard() {
 	d.touch(r, ttl)
 	d.touch(b, ttl)
 	b.lease, b.guarded = max(b.lease, d.model.now+ttl), true
-}
-
-func (d *driver) evict() {
-	tier := Tier(d.r.IntN(int(Tiers)))
-	all, _ := d.Victims(d.model.now, tier, policy.Need{Bytes: 1 << 40}, policy.Config{})
-	d.equal(d.expectVictims(tier), len(all), "victims")
-	for _, v := range all[:min(len(all), d.r.IntN(3))] {
-		gone, err := d.Evict(d.model.now, v, tier)
-		if !d.same(nil, err, "Evict(%+v)", v) {
-			return
-		}
-		for _, e := range gone {
-			d.evicted(e, tier)
-		}
-	}
-}
-
-func (d *driver) expectVictims(tier Tier) (n int) {
-	for _, r := range d.recs {
-		if r.group == nil && d.mayLeave(r, tier) {
-			n++
-		}
-	}
-	for _, g := range d.groups {
-		if ok, _ := d.groupMayLeave(g, tier); ok {
-			n++
-		}
-	}
-	return n
-}
-
-func (d *driver) evicted(e Evicted, tier Tier) {
-	i := slices.IndexFunc(d.recs, func(r *mrec) bool { return r.gen == e.Gen && r.owner == nil })
-	r := d.recs[i]
-	d.equal(r.key, e.Key, "evicted key")
-	if e.Removed {
-		d.wasReplaced(r, d.drop(r), e.Gone)
-		return
-	}
-	d.equal(false, r.last(tier), "the last replica left")
-	if tier == TierSSD {
-		d.equal(r.loc, e.SSD, "evicted from")
-		d.returned[r.loc]++
-		r.ssd, r.loc = false, Loc{}
-	} else {
-		if r.file != 0 {
-			d.dropped[r.file]++
-		}
-		r.mem, r.file = false, 0
-	}
-	r.bad[tier] = false
-}
-
-func (d *driver) startCopy() {
-	if len(d.recs) == 0 {
-		return
-	}
-	r, tier := d.recs[d.r.IntN(len(d.recs))], Tier(d.r.IntN(int(Tiers)))
-	var want error
-	switch {
-	case r.owner != nil || r.state != Committed && r.state != Held:
-		want = status.NotFound
-	case r.has(tier) || r.copying || !r.readable():
-		want = status.Busy
-	}
-	c, err := d.StartCopy(r.ref, r.gen, tier)
-	if !d.same(want, err, "StartCopy(%v, %d)", r.key, tier) {
-		return
-	}
-	d.equal(r.groupName, c.Group, "group of copy")
-	r.pins++
-	r.copying = true
-	one := &copying{rec: r, tier: tier}
-	if tier == TierMemory {
-		if one.extents, err = d.PlaceCopy(&c); err != nil {
-			d.t.Fatal(err)
-		}
-	}
-	d.copies = append(d.copies, one)
-}
-
-func (d *driver) endCopy() {
-	c, ok := pop(d.r, &d.copies)
-	if !ok {
-		return
-	}
-	r := c.rec
-	r.copying = false
-	alive := r.state == Committed || r.state == Held
-	var want error
-	if !alive {
-		want = status.NotFound
-	}
-	switch {
-	case d.r.IntN(4) == 0:
-		if c.tier == TierMemory {
-			d.FreeExtents(c.extents)
-		}
-		d.Uncopied(r.ref)
-	case c.tier == TierMemory:
-		d.same(want, d.Promoted(r.ref, c.extents), "Promoted(%v)", r.key)
-		r.mem = r.mem || alive
-	default:
-		loc := d.loc()
-		if d.same(want, d.Attach(r.ref, loc, false), "Attach(%v)", r.key) {
-			r.ssd, r.loc = true, loc
-		} else {
-			d.returned[loc]++
-		}
-	}
-	d.release(r, 1)
-}
-
-func (d *driver) quarantine() {
-	k := d.key()
-	r := d.find(k, Committed)
-	o, err := d.Acquire(d.model.now, k, 0)
-	if !d.same(d.readError(k, r), err, "Acquire(%v)", k) {
-		return
-	}
-	tier := Tier(d.r.IntN(int(Tiers)))
-	if b := r.body(); b.has(tier) {
-		b.bad[tier] = true
-		d.equal(b.readable(), d.Quarantine(&o, tier), "Quarantine")
-	}
-	d.Release(o.Holder())
 }
 
 func (d *driver) durable() {

@@ -133,6 +133,11 @@ func (m *model) release(r *mrec, pins int) {
 
 func (m *model) tick() {
 	for _, r := range slices.Clone(m.recs) {
+		if r.state == Reserved && !r.here && m.now-r.wait >= int64(testRelease) {
+			m.takeOver(r)
+		}
+	}
+	for _, r := range slices.Clone(m.recs) {
 		if r.state == Retired && r.wait <= m.now {
 			r.wait = 0
 			m.release(r, 0)

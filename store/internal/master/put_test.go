@@ -404,3 +404,21 @@ func TestGroups(t *testing.T) {
 	f.remove("a", "b")
 	f.requireEmpty()
 }
+
+// A writer elsewhere that died leaves nothing behind, though nobody ever asks for its key again.
+func TestAbandonedPutsEnd(t *testing.T) {
+	f := newFixture(t)
+	q := ReserveRequest{Key: key("k"), Size: 100, Group: "g", Replace: true}
+	old := f.reserve(q)
+	q.WriterPin, q.Name = true, "here"
+	here := f.reserve(q)
+	f.Tick(f.now + int64(testRelease) - 1)
+	require.NoError(t, f.Renew(f.now+second, old.Ref, old.Gen))
+	f.Tick(f.now + int64(testRelease))
+	require.EqualValues(t, 200, f.Usage().Reserved, "it was alive")
+	f.Tick(f.now + second + int64(testRelease))
+	require.EqualValues(t, 100, f.Usage().Reserved)
+	require.ErrorIs(t, f.Abort(old.Ref, old.Gen), status.IllegalWriter)
+	require.NoError(t, f.Abort(here.Ref, here.Gen), "a writer of this process is its owner's affair")
+	f.requireEmpty()
+}

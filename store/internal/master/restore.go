@@ -316,9 +316,10 @@ type FromCatalogue struct {
 }
 
 // RestoreSSD brings back an object of the SSD tier at start-up. kept is false when the record is stale: a newer
-// generation of the key is there. older is the generation that was there before and is no longer: with Pinned set the
-// catalogue has it too, and must forget it. It may run on several goroutines, after Restore.
-func (m *Master) RestoreSSD(f FromCatalogue) (kept bool, older Replaced, err error) {
+// generation of the key is there. older are the generations that were there before and are no longer, even if there is
+// an error: those with Pinned set the catalogue has too, and must forget. It may run on several goroutines, after
+// Restore.
+func (m *Master) RestoreSSD(f FromCatalogue) (kept bool, older []Replaced, err error) {
 	q := ReserveRequest{Key: f.Key, Size: f.Size, Kind: f.Kind, Group: f.Group, SoftUntil: f.SoftUntil,
 		HardPin: f.HardPin, Durable: f.Durable, Replace: true, Placement: OnSSD}
 	if err := m.check(&q); err != nil {
@@ -332,7 +333,7 @@ func (m *Master) RestoreSSD(f FromCatalogue) (kept bool, older Replaced, err err
 	for {
 		done, kept, gone := m.mergeSSD(h, &f)
 		if gone.Gen != 0 {
-			older = gone
+			older = append(older, gone)
 		}
 		if done {
 			return kept, older, nil
