@@ -17,9 +17,13 @@ import (
 // object.
 func (s *Store) commitDurable(ctx context.Context, puts []*staged) []error {
 	errs := make([]error, len(puts))
-	locs, err := s.writeDurable(ctx, puts)
+	locs, err := s.appendAll(ctx, puts)
 	if half := len(puts) / 2; half > 0 && errors.Is(named(err), ErrNoSpace) {
-		return append(s.commitDurable(ctx, puts[:half]), s.commitDurable(ctx, puts[half:])...) // perhaps some fit
+		// Perhaps some fit. Nothing of them was written: a record must not be written twice, see retryDeletes.
+		return append(s.commitDurable(ctx, puts[:half]), s.commitDurable(ctx, puts[half:])...)
+	}
+	if err == nil {
+		err = s.recordDurable(ctx, puts, locs)
 	}
 	if err != nil {
 		for i, p := range puts {
@@ -90,12 +94,8 @@ type durabilityError struct{ cause error }
 func (e durabilityError) Error() string   { return ErrNotDurable.Error() + ": " + e.cause.Error() }
 func (e durabilityError) Unwrap() []error { return []error{ErrNotDurable, e.cause} }
 
-// writeDurable puts bytes, then metadata, on stable storage.
-func (s *Store) writeDurable(ctx context.Context, puts []*staged) ([]ssd.Loc, error) {
-	locs, err := s.appendAll(ctx, puts)
-	if err != nil {
-		return nil, err
-	}
+// recordDurable puts appended bytes, then metadata, on stable storage.
+func (s *Store) recordDurable(ctx context.Context, puts []*staged, locs []ssd.Loc) error {
 	var b changes
 	lost := make([]deletion, len(puts))
 	for i, p := range puts {
@@ -105,14 +105,14 @@ func (s *Store) writeDurable(ctx context.Context, puts []*staged) ([]ssd.Loc, er
 		b.Put(&r)
 		lost[i] = uncommitted(p, locs[i])
 	}
-	if err = s.tier.Sync(ctx); err == nil {
+	err := s.tier.Sync(ctx)
+	if err == nil {
 		err = b.apply(s.catalog, true)
 	}
 	if err != nil {
 		s.undo(lost)
-		return nil, err
 	}
-	return locs, nil
+	return err
 }
 
 // uncommitted is what undo is to take back of a put.

@@ -202,9 +202,13 @@ func TestManyDurableWriters(t *testing.T) {
 	require.NoError(t, f.Close())
 	var open []*Writer
 	for i := 0; ; i++ {
-		w, err := s.Create(ctx, fmt.Sprint("w", i), 100_000, &PutOptions{Durable: true, Type: Weight})
+		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		w, err := s.Create(soon, fmt.Sprint("w", i), 100_000, &PutOptions{Durable: true, Type: Weight})
+		cancel()
 		if err != nil {
-			require.ErrorIs(t, err, ErrBusy)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "too many open writers")
+			require.False(t, probe(t, s, fmt.Sprint("w", i)))
 			break
 		}
 		require.Less(t, i, 1000)

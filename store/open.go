@@ -44,7 +44,6 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	c.stop, c.quit = context.WithCancel(context.Background())
 	c.wake.janitor, c.wake.evictor = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.wake.grower = make(chan struct{}, 1)
-	c.ownPuts = make(chan struct{}, ownPuts(seam.ssd.OwnWriters))
 	c.own.byID = make(map[uint64]*arena.File)
 	c.mapping.unmap = c.unmap
 	c.mapping.hold()

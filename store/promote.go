@@ -123,20 +123,16 @@ func (c *core) copyUp(ctx context.Context, cp *master.Copying, extents []master.
 	return nil
 }
 
-// ssdError gives errors of the SSD tier their place among the store's.
+// ssdError gives errors of reading the SSD tier their place among the store's.
 func ssdError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, ssd.ErrCorrupt), errors.Is(err, ssd.ErrTruncated):
 		return errors.WithMessage(ErrChecksum, err.Error())
-	case errors.Is(err, ssd.ErrNoSpace):
-		return errors.WithMessage(ErrNoSpace, err.Error())
 	case errors.Is(err, ssd.ErrNewerFormat):
 		return errors.WithMessage(ErrNewerFormat, err.Error())
-	case errors.Is(err, ssd.ErrTooManyWriters):
-		return errors.WithMessage(ErrBusy, err.Error())
-	case errors.Is(err, ErrNoSpace), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
 	return tierError{err}

@@ -81,25 +81,8 @@ func (u untilDone) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// ownPuts is how many puts at once may write files of the SSD tier, which allows so many writers (0 is its default).
-// Other puts wait; the rest is for Writers, whose end nobody knows.
-func ownPuts(writers int) int {
-	if writers == 0 {
-		return 6
-	}
-	return max(1, writers/2)
-}
-
 // putThrough is a put by way of a Writer.
 func (s *Store) putThrough(ctx context.Context, q master.ReserveRequest, opts *PutOptions, write func(*Writer) error) error {
-	if q.Placement == master.OnSSD {
-		select {
-		case s.ownPuts <- struct{}{}:
-			defer func() { <-s.ownPuts }()
-		case <-ctx.Done():
-			return errors.WithMessagef(ctx.Err(), "put %.64q", q.Name)
-		}
-	}
 	w, err := s.create(ctx, q, opts)
 	if err != nil {
 		return err

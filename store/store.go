@@ -46,7 +46,6 @@ type core struct {
 	records recordOrder
 
 	effects  sync.Mutex // see runEffects
-	ownPuts  chan struct{}
 	stamps   stamps
 	gate     gate
 	mapping  mappingRefs

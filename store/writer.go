@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pkg/errors"
 
@@ -37,7 +38,8 @@ type Writer struct {
 }
 
 // Create begins a put of size bytes. It reserves the room and the key: until Commit, Abort or a pause longer than
-// Options.PutTimeout other puts of the key are ErrExists.
+// Options.PutTimeout other puts of the key are ErrExists. A durable object with a file of its own needs one of the few
+// writers of the SSD tier: Create waits for it up to Options.PutTimeout, then it is ErrBusy.
 func (s *Store) Create(ctx context.Context, key string, size int64, opts *PutOptions) (*Writer, error) {
 	stripe, err := s.gate.enter()
 	if err != nil {
@@ -95,10 +97,35 @@ func (d dropped) abort() {
 // createOwn begins a file of its own on the SSD tier.
 func (s *Store) createOwn(ctx context.Context, size int64) (*ssd.OwnWriter, error) {
 	if err := s.roomOnSSD(ctx, size); err != nil {
-		return nil, err
+		return nil, ownError(err)
 	}
-	w, err := s.tier.CreateOwn(size)
-	return w, failedDurable(err)
+	// The tier has a few writers. One that gives no sign of life for so long is dead, so a longer wait is no use.
+	end := time.NewTimer(s.opts.PutTimeout)
+	defer end.Stop()
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		w, err := s.tier.CreateOwn(size)
+		if !errors.Is(err, ssd.ErrTooManyWriters) {
+			return w, ownError(err)
+		}
+		if s.gate.closed.Load() {
+			return nil, ErrClosed // Close waits for us
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.WithMessage(ctx.Err(), err.Error())
+		case <-end.C:
+			return nil, ownError(err)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// ownError is an error of the tier to write a file of its own, which only durable puts do.
+func ownError(err error) error {
+	if errors.Is(err, ssd.ErrTooManyWriters) {
+		return errors.WithMessage(ErrBusy, err.Error())
+	}
+	return failedDurable(err)
 }
 
 // Size is the size that the object will have.
@@ -146,7 +173,7 @@ func (w *Writer) writeLocked(p []byte, off int64) (int, error) {
 		n, err := w.own.Write(p)
 		_, _ = w.hasher.Write(p[:n])
 		w.hashed += int64(n)
-		return n, failedDurable(err)
+		return n, ownError(err)
 	}
 	pieces, at := seek(w.pieces, off)
 	inOrder := off == w.hashed
@@ -290,7 +317,7 @@ func (w *Writer) finish(ctx context.Context) error {
 	}
 	w.p.table = w.hasher.Table()
 	if w.own != nil {
-		return failedDurable(w.own.Finish(ctx))
+		return ownError(w.own.Finish(ctx))
 	}
 	if w.hashed != w.size {
 		table, err := hashParts(ctx, slices.Clone(w.pieces), nil)
