@@ -156,7 +156,7 @@ func (m *model) guardedUntil(r *mrec) int64 {
 func (m *model) drop(r *mrec) (pinned *mrec) {
 	m.leave(r)
 	b := r.body()
-	if b.ssd {
+	if b.ssd || b.copying { // a record of a copy may be on its way to the catalogue
 		b.pins++
 		pinned = b
 	}

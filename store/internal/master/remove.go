@@ -61,10 +61,11 @@ func (m *Master) removeLocked(now int64, s *shard, h uint64, r Ref, rec *record)
 	return out
 }
 
-// pinIfOnSSD keeps the SSD space of a record until the caller's catalogue has forgotten the object.
+// pinIfOnSSD keeps the SSD space of a record until the caller's catalogue has forgotten the object. One that is on its
+// way there counts too: its copier may have told the catalogue already, and not yet us.
 func (m *Master) pinIfOnSSD(r Ref) Ref {
 	rec := m.mem.at(r)
-	if loadWord(rec)&FlagSSD == 0 {
+	if loadWord(rec)&(FlagSSD|FlagOffloading) == 0 {
 		return 0
 	}
 	atomic.AddUint64(&rec.word, oneReader)
