@@ -198,6 +198,11 @@ func (k *crashKey) find(s *Store, name string, how int) (*crashEffect, error) {
 		if !x.Gone && x.Size == len(p) && x.Type == i.Type && (loose || x.Group == i.Group && x.Hard == i.HardPin) &&
 			string(p) == string(x.value()) {
 			x.Group, x.Hard = i.Group, i.HardPin
+			if k.cur == nil || !k.cur.Durable || k.cur.Ver != x.Ver {
+				x.Durable = x.Durable && i.Durable // what began and was not acknowledged may not have got that far
+			} else if !i.Durable {
+				return nil, fmt.Errorf("is not durable any more: %+v", i)
+			}
 			return &x, nil
 		}
 	}

@@ -437,15 +437,15 @@ func (m *Master) AttachHolder(k Key, loc Loc, durable bool) bool {
 		return false
 	}
 	owner := m.mem.at(rec.target)
+	if durable {
+		setFlags(rec, FlagDurable)
+		setFlags(owner, FlagDurable)
+	}
 	if loadWord(owner)&FlagSSD != 0 {
 		return false
 	}
 	owner.setLoc(loc)
-	set := FlagSSD
-	if durable {
-		set |= FlagDurable
-	}
-	setFlags(owner, set)
+	setFlags(owner, FlagSSD)
 	m.index.shardOf(owner.hash).usage.addTier(owner, TierSSD, 1)
 	return true
 }

@@ -157,10 +157,11 @@ func (d *driver) restoreObjectOf(old *mrec) {
 
 func (d *driver) restoreLinkOf(old *mrec, held map[*mrec]*mrec) {
 	if r := d.find(old.key, Committed); r != nil { // it survived in memory
-		d.equal(!r.owner.ssd, d.AttachHolder(old.key, old.owner.loc, old.owner.durable), "AttachHolder")
+		d.equal(!r.owner.ssd, d.AttachHolder(old.key, old.owner.loc, old.durable), "AttachHolder")
+		r.durable, r.owner.durable = old.durable, r.owner.durable || old.durable
 		if !r.owner.ssd {
 			d.given++
-			r.owner.ssd, r.owner.loc, r.owner.durable = true, old.owner.loc, old.owner.durable
+			r.owner.ssd, r.owner.loc = true, old.owner.loc
 		}
 		return
 	}
