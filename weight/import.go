@@ -3,7 +3,6 @@ package weight
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
