@@ -96,7 +96,7 @@ func (s *Store) request(key string, size int64, opts *PutOptions) (master.Reserv
 	}
 	own := size >= s.opts.FileBytes && (opts.OwnFile || opts.Type == Weight)
 	switch {
-	case opts.Durable && (own || size > s.opts.MemoryBytes/2):
+	case opts.Durable && (own || opts.Type == Weight || size > s.opts.MemoryBytes/2):
 		q.Placement = master.OnSSD
 	case size > s.opts.MemoryBytes:
 		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the memory budget is %d; only a durable put may be larger",

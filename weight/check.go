@@ -51,11 +51,15 @@ func (m *Manager) Check(ctx context.Context, ref Ref, depth Depth) (*Report, err
 	if err != nil {
 		return nil, errors.WithMessage(err, "check")
 	}
+	var buf []byte
+	if depth == Deep {
+		buf = make([]byte, checkBytes)
+	}
 	r := &Report{Ref: ref, State: man.Status, OK: true, Size: man.Size}
 	for _, f := range man.Files {
 		problem := m.problem(f)
 		if problem == "" && depth == Deep {
-			if problem, err = m.deepProblem(ctx, f); err != nil {
+			if problem, err = m.deepProblem(ctx, f, buf); err != nil {
 				return nil, errors.WithMessagef(err, "check %v: file %q", ref, f.Name)
 			}
 		}
@@ -84,10 +88,12 @@ func (m *Manager) problem(f File) string {
 	return ""
 }
 
+// checkBytes is how much of a file is read at a time.
+const checkBytes = 4 << 20
+
 // deepProblem reads a file whole, verified, and compares its SHA-256.
-func (m *Manager) deepProblem(ctx context.Context, f File) (string, error) {
+func (m *Manager) deepProblem(ctx context.Context, f File, buf []byte) (string, error) {
 	h := sha256.New()
-	buf := make([]byte, 4<<20)
 	read := []store.RangeRead{{Key: f.Key}}
 	for off := int64(0); off < f.Size; off += int64(len(buf)) {
 		p := buf[:min(int64(len(buf)), f.Size-off)]

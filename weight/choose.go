@@ -69,7 +69,36 @@ func choose(l *source.Listing, q *ImportRequest, shards map[string]bool, index s
 	if len(c.files) > MaxFiles {
 		return nil, errors.WithMessagef(ErrSource, "%d files, limit %d", len(c.files), MaxFiles)
 	}
-	return c, nil
+	return c, c.checkTree()
+}
+
+// checkTree refuses a file that others lie below, which object stores can have and directories can't.
+func (c *choice) checkTree() error {
+	directories := make(map[string]bool)
+	for _, f := range c.files {
+		for d := path.Dir(f.Name); d != "." && !directories[d]; d = path.Dir(d) {
+			directories[d] = true
+		}
+	}
+	for _, f := range c.files {
+		if directories[f.Name] {
+			return errors.WithMessagef(ErrSource, "%.128q is a file and a directory", f.Name)
+		}
+	}
+	return nil
+}
+
+// size adds up the files' sizes.
+func (c *choice) size() (total int64, err error) {
+	for _, f := range c.files {
+		if f.Size < 0 {
+			return 0, errors.WithMessagef(ErrSource, "file %.128q: the source does not know its size", f.Name)
+		}
+		if total += f.Size; total < 0 {
+			return 0, errors.WithMessage(ErrSource, "the sizes of the files overflow")
+		}
+	}
+	return total, nil
 }
 
 func matches(patterns []string, name string) bool {

@@ -4,10 +4,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	stderrors "errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/pkg/errors"
 	"golang.org/x/sys/unix"
@@ -15,42 +20,55 @@ import (
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
-// A load directory is <root>/<model id>/<revision>, with <revision>.lock beside it. Whoever uses the directory holds a
+// A load directory is <root>/<model id>/<revision>, with <revision>%lock beside it. Whoever uses the directory holds a
 // shared flock on the lock file, by a descriptor that children inherit. Only the process that has the store's
 // directory makes and removes load directories, so an exclusive flock that can be had at once means that nobody uses
 // one. The directory is built under another name and renamed, so that it is whole whenever it is there; the lock file
 // holds the digest of the manifest it was made from.
+//
+// Manager.lockFiles makes taking a lock, with making the file and the directory it is in, one step, and so removing a
+// directory that nobody uses. It is taken after Manager.mu or without it, and held for I/O: both are rare.
 
 // directory is a load directory that this process has a part in.
 type directory struct {
-	ref   Ref
-	man   *Manifest
-	path  string
-	lock  *os.File
-	files []*store.File // handed out, kept while the directory is
-	users int           // guarded by Manager.mu
-	gone  chan struct{} // guarded by Manager.mu: made when the last user left, closed when the directory is given up
-	ready chan struct{} // closed when made, or failed with err
-	err   error
+	ref    Ref
+	man    *Manifest
+	path   string
+	lock   *os.File
+	files  []*store.File // handed out, kept while the directory is; by manifest, nil for what has none
+	inProc string        // a file that is only a link to this process's memory
+	users  int           // guarded by Manager.mu
+	gone   chan struct{} // guarded by Manager.mu: made when the last user left, closed when the directory is given up
+	ready  chan struct{} // closed when made, or failed with err
+	err    error
 }
 
 const maxElement = 200 // bytes of a path element; longer names are cut and told apart by their digest
 
-// element is a name as one element of a path.
+// element is a name as one element of a path, without what means something to a shell. A '%' is always followed by two
+// digits, so that what follows a '%' otherwise is no name's.
 func element(name string) string {
-	e := strings.NewReplacer("%", "%25", "/", "%2F").Replace(name)
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; c >= 0x80 || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._+=@,", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	e := b.String()
 	if len(e) <= maxElement {
 		return e
 	}
 	sum := sha256.Sum256([]byte(name))
-	return strings.ToValidUTF8(e[:maxElement-33], "") + "~" + hex.EncodeToString(sum[:16])
+	return strings.ToValidUTF8(e[:maxElement-34], "") + "%~" + hex.EncodeToString(sum[:16])
 }
 
 func (m *Manager) directoryPath(ref Ref) string {
 	return filepath.Join(m.loadRoot, element(ref.ModelID), element(ref.Revision))
 }
 
-const lockSuffix, buildSuffix = ".lock", ".build"
+const lockSuffix, buildSuffix = "%lock", "%build"
 
 // takeDirectory makes the directory of a revision, or joins those who have it.
 func (m *Manager) takeDirectory(ctx context.Context, ref Ref) (*directory, error) {
@@ -64,8 +82,16 @@ func (m *Manager) takeDirectory(ctx context.Context, ref Ref) (*directory, error
 		}
 		if mine {
 			m.makeDirectory(ctx, d)
+			return d, d.err
 		}
-		<-d.ready
+		select {
+		case <-d.ready:
+		case <-ctx.Done():
+			return nil, stderrors.Join(ctx.Err(), m.releaseDirectory(d))
+		}
+		if errors.Is(d.err, context.Canceled) || errors.Is(d.err, context.DeadlineExceeded) {
+			continue // who made it gave up
+		}
 		return d, d.err
 	}
 }
@@ -114,30 +140,49 @@ func (m *Manager) make(ctx context.Context, d *directory) (err error) {
 	if d.man, err = m.Manifest(ctx, d.ref); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(d.path), 0o755); err != nil {
+	if err := m.takeFiles(ctx, d); err != nil {
 		return err
 	}
-	if d.lock, err = os.OpenFile(d.path+lockSuffix, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
-		return err
-	}
-	alone := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 	digest, err := d.man.digest()
 	if err != nil {
 		return err
 	}
-	if alone {
-		if err := m.build(ctx, d); err != nil {
-			return err
-		}
-		if err := d.writeDigest(digest); err != nil {
-			return err
-		}
-	} else if got, _ := os.ReadFile(d.path + lockSuffix); string(got) != digest {
-		return errors.WithMessagef(ErrInUse, "another revision of that name is loaded: %s", holderText(m.lockHolders(d.path+lockSuffix)))
-	} else if err := m.takeFiles(ctx, d, nil); err != nil {
+	alone, err := m.takeLock(d)
+	if err != nil {
 		return err
 	}
+	if !alone {
+		if got, _ := os.ReadFile(d.path + lockSuffix); string(got) != digest {
+			return errors.WithMessagef(ErrInUse, "another revision of that name is loaded: %s", holderText(m.lockHolders(d.path+lockSuffix)))
+		}
+		return nil
+	}
+	if err := m.build(ctx, d); err != nil {
+		return err
+	}
+	if err := d.writeDigest(digest); err != nil {
+		return err
+	}
+	m.lockFiles.Lock() // the change of a lock is not one step for others
+	defer m.lockFiles.Unlock()
 	return unix.Flock(int(d.lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+}
+
+// takeLock opens the lock file and takes the exclusive lock if nobody uses the directory, else a shared one.
+func (m *Manager) takeLock(d *directory) (alone bool, err error) {
+	m.lockFiles.Lock()
+	defer m.lockFiles.Unlock()
+	if err := os.MkdirAll(filepath.Dir(d.path), 0o755); err != nil {
+		return false, err
+	}
+	if d.lock, err = os.OpenFile(d.path+lockSuffix, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+		return false, err
+	}
+	fd := int(d.lock.Fd())
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
+		return true, nil
+	}
+	return false, unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB)
 }
 
 func (m *Manifest) digest() (string, error) {
@@ -154,6 +199,31 @@ func (d *directory) writeDigest(digest string) error {
 	return err
 }
 
+// takeFiles takes the store's file of each object that has one, which makes sure that nobody changed it and keeps it
+// from being freed.
+func (m *Manager) takeFiles(ctx context.Context, d *directory) error {
+	d.files = make([]*store.File, len(d.man.Files))
+	for i, f := range d.man.Files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if f.Size == 0 {
+			continue
+		}
+		file, err := m.s.File(ctx, f.Key, nil)
+		switch {
+		case err == nil:
+			d.files[i] = file
+		case errors.Is(err, store.ErrTampered), errors.Is(err, store.ErrChecksum), errors.Is(err, store.ErrNoReplica),
+			errors.Is(err, store.ErrNotFound):
+			return errors.WithMessagef(damaged{err}, "file %q", f.Name)
+		case !errors.Is(err, store.ErrNotSupported): // too small for a file
+			return errors.WithMessagef(err, "file %q", f.Name)
+		}
+	}
+	return nil
+}
+
 // build makes the directory under another name, then renames it.
 func (m *Manager) build(ctx context.Context, d *directory) error {
 	tmp := d.path + buildSuffix
@@ -165,9 +235,7 @@ func (m *Manager) build(ctx context.Context, d *directory) error {
 	if err := os.Mkdir(tmp, 0o755); err != nil {
 		return err
 	}
-	err := m.takeFiles(ctx, d, func(f File, file *store.File) error {
-		return m.place(ctx, filepath.Join(tmp, filepath.FromSlash(f.Name)), f, file)
-	})
+	err := m.placeAll(ctx, d, tmp)
 	if err == nil {
 		err = os.Rename(tmp, d.path)
 	}
@@ -177,66 +245,88 @@ func (m *Manager) build(ctx context.Context, d *directory) error {
 	return err
 }
 
-// takeFiles takes the store's file of each object that has one, which keeps it from being freed, and hands it to fn.
-func (m *Manager) takeFiles(ctx context.Context, d *directory, fn func(File, *store.File) error) error {
-	for _, f := range d.man.Files {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		var file *store.File
-		if f.Size > 0 {
-			var err error
-			file, err = m.s.File(ctx, f.Key, &store.ReadOptions{})
-			switch {
-			case err == nil:
-				d.files = append(d.files, file)
-			case !errors.Is(err, store.ErrNotSupported): // too small for a file
-				return errors.WithMessagef(err, "file %q", f.Name)
+// placers is how many files of a directory are made at a time: small ones wait for the disk.
+const placers = 8
+
+func (m *Manager) placeAll(ctx context.Context, d *directory, root string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(placers, len(d.man.Files)) {
+		workers.Go(func() {
+			buf := make([]byte, copyBytes)
+			for i := next.Add(1) - 1; i < int64(len(d.man.Files)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				f := d.man.Files[i]
+				if err := m.place(ctx, filepath.Join(root, filepath.FromSlash(f.Name)), f, d.files[i], buf); err != nil {
+					cancel(errors.WithMessagef(err, "file %q", f.Name))
+				}
 			}
-		}
-		if fn == nil {
-			continue
-		}
-		if err := fn(f, file); err != nil {
-			return errors.WithMessagef(err, "file %q", f.Name)
+		})
+	}
+	workers.Wait()
+	for i, file := range d.files {
+		if file != nil && strings.HasPrefix(file.Path(), "/proc/") && !file.Temporary() {
+			d.inProc = d.man.Files[i].Name
 		}
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // place makes a file of the directory: a link to the store's, by symbolic link where a hard link can't be, or a copy.
-func (m *Manager) place(ctx context.Context, path string, f File, file *store.File) error {
+func (m *Manager) place(ctx context.Context, path string, f File, file *store.File, buf []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	if file == nil {
-		return m.copyOut(ctx, path, f)
+		return m.copyOut(ctx, path, f, buf)
 	}
 	err := os.Link(file.Path(), path)
-	if err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, fs.ErrPermission) {
+	if err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, unix.EMLINK) {
 		return err
 	}
 	if file.Temporary() { // a symbolic link would lead nowhere once this process is gone
-		return m.copyOut(ctx, path, f)
+		return m.copyOut(ctx, path, f, buf)
 	}
-	return os.Symlink(file.Path(), path)
+	target, err := filepath.Abs(file.Path())
+	if err != nil {
+		return err
+	}
+	return os.Symlink(target, path)
 }
 
-// copyOut writes a small file from a verified read.
-func (m *Manager) copyOut(ctx context.Context, path string, f File) (err error) {
-	var p []byte
-	if f.Size > 0 {
-		if p, err = m.s.Get(ctx, f.Key, &store.ReadOptions{Verify: store.VerifyAlways}); err != nil {
+const copyBytes = 256 << 10
+
+// copyOut writes a file from verified reads.
+func (m *Manager) copyOut(ctx context.Context, path string, f File, buf []byte) (err error) {
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := out.Close(); err == nil {
+			err = e
+		}
+	}()
+	if err := out.Chmod(0o444); err != nil { // whatever the umask is
+		return err
+	}
+	if f.Size == 0 {
+		return nil
+	}
+	if f.Size > int64(len(buf)) {
+		buf = make([]byte, min(f.Size, 1<<20))
+	}
+	for off := int64(0); off < f.Size; off += int64(len(buf)) {
+		p := buf[:min(int64(len(buf)), f.Size-off)]
+		if err := m.readRange(ctx, f.Key, p, off, store.VerifyAlways); err != nil {
+			return err
+		}
+		if _, err := out.Write(p); err != nil {
 			return err
 		}
 	}
-	if int64(len(p)) != f.Size {
-		return errors.WithMessagef(ErrDamaged, "%d bytes, the manifest says %d", len(p), f.Size)
-	}
-	if err := os.WriteFile(path, p, 0o444); err != nil {
-		return err
-	}
-	return os.Chmod(path, 0o444)
+	return nil
 }
 
 // releaseDirectory is the end of one Loaded. The last one takes the directory away.
@@ -269,6 +359,9 @@ func (m *Manager) dropDirectory(d *directory) error {
 
 func (d *directory) closeFiles() (first error) {
 	for _, f := range d.files {
+		if f == nil {
+			continue
+		}
 		if err := f.Close(); err != nil && first == nil {
 			first = err
 		}
@@ -279,6 +372,8 @@ func (d *directory) closeFiles() (first error) {
 
 // removeUnused removes a directory whose lock nobody holds. It reports whether it is gone.
 func (m *Manager) removeUnused(path string) bool {
+	m.lockFiles.Lock()
+	defer m.lockFiles.Unlock()
 	lock, err := os.OpenFile(path+lockSuffix, os.O_RDWR, 0)
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
@@ -297,18 +392,24 @@ func (m *Manager) removeUnused(path string) bool {
 
 // sweepLoads removes what an earlier process left, but not under a living engine.
 func (m *Manager) sweepLoads() error {
-	locks, err := filepath.Glob(filepath.Join(globQuote(m.loadRoot), "*", "*"+lockSuffix))
+	models, err := os.ReadDir(m.loadRoot)
 	if err != nil {
 		return err
 	}
-	for _, lock := range locks {
-		m.removeUnused(strings.TrimSuffix(lock, lockSuffix))
+	for _, model := range models {
+		dir := filepath.Join(m.loadRoot, model.Name())
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // not one of ours
+		}
+		for _, e := range entries {
+			if path, ok := strings.CutSuffix(e.Name(), lockSuffix); ok {
+				m.removeUnused(filepath.Join(dir, path))
+			}
+		}
+		_ = os.Remove(dir) // of a crash between the last lock and this
 	}
 	return nil
-}
-
-func globQuote(path string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
 // inUse is ErrInUse, with who it is, when a revision is loaded here or by an engine.
@@ -328,5 +429,10 @@ func (m *Manager) holders(ref Ref) []Holder {
 	if d == nil && m.removeUnused(path) {
 		return nil
 	}
-	return m.lockHolders(path + lockSuffix)
+	out := m.lockHolders(path + lockSuffix)
+	self := os.Getpid()
+	if d != nil && !slices.ContainsFunc(out, func(h Holder) bool { return h.PID == self }) { // it is just being made
+		out = append(out, Holder{PID: self, Command: commandOf(self)})
+	}
+	return out
 }

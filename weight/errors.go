@@ -1,6 +1,10 @@
 package weight
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/kvcache-ai/mooncake-go/store"
+)
 
 // The package's errors, for errors.Is. What the store refuses comes through as the store's error.
 var (
@@ -18,3 +22,15 @@ var (
 	ErrNoTensor   = errors.New("weight: no such tensor")
 	ErrUnreadable = errors.New("weight: metadata of a revision does not parse")
 )
+
+// roomError is ErrNoRoom and the store's ErrNoSpace, with its code.
+type roomError struct{}
+
+func (roomError) Error() string   { return ErrNoRoom.Error() }
+func (roomError) Unwrap() []error { return []error{ErrNoRoom, store.ErrNoSpace} }
+
+// damaged makes what the store says of a replica also an ErrDamaged.
+type damaged struct{ cause error }
+
+func (e damaged) Error() string   { return ErrDamaged.Error() + ": " + e.cause.Error() }
+func (e damaged) Unwrap() []error { return []error{ErrDamaged, e.cause} }

@@ -266,24 +266,27 @@ func (i *Import) plan(ctx context.Context, src source.Source) (*choice, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkShards(ctx, src, c, i.q.Exclude); err != nil {
+	total, err := c.size()
+	if err != nil {
 		return nil, err
 	}
-	var total int64
-	for _, f := range c.files {
-		if f.Size < 0 {
-			return nil, errors.WithMessagef(ErrSource, "file %.128q: the source does not know its size", f.Name)
-		}
-		if total += f.Size; total < 0 {
-			return nil, errors.WithMessage(ErrSource, "the sizes of the files overflow")
-		}
-	}
-	if len(c.shards) == 0 && formatOf(c.files) == nil {
+	if formatOf(c.files) == nil {
 		return nil, errors.WithMessagef(ErrSource, "%s: no weights among its %d files", src, len(l.Files))
 	}
 	i.files.Store(int64(len(c.files)))
 	i.bytes.Store(total)
-	return c, nil
+	return c, checkContents(ctx, src, c, i.q.Exclude)
+}
+
+// checkContents finds what an engine would stumble over.
+func checkContents(ctx context.Context, src source.Source, c *choice, exclude []string) error {
+	if err := checkShards(ctx, src, c, exclude); err != nil {
+		return err
+	}
+	if err := checkTorchIndex(ctx, src, c, exclude); err != nil {
+		return err
+	}
+	return checkPointers(ctx, src, c)
 }
 
 // begin refuses an import that has no room, and writes the record that says that one is under way.
@@ -332,7 +335,7 @@ func (i *Import) checkRoom(ctx context.Context, c *choice) error {
 		return err
 	}
 	if missing := need - free - evictable; missing > 0 {
-		return errors.WithMessagef(ErrNoRoom, "%d bytes to store, %d free and %d evictable in %v: %d are missing",
+		return errors.WithMessagef(roomError{}, "%d bytes to store, %d free and %d evictable in %v: %d are missing",
 			need, free, evictable, tier, missing)
 	}
 	return nil

@@ -386,38 +386,52 @@ func (s *storing) readWhole(ctx context.Context, f source.Info) ([]byte, error) 
 func (i *Import) compare(ctx context.Context, src source.Source, c *choice, man *Manifest, r *ImportResult) (*ImportResult, error) {
 	i.setPhase("comparing")
 	r.Manifest, r.Existed = man, true
-	names := make(map[string]bool, len(c.files))
-	for _, f := range c.files {
-		names[f.Name] = true
-		if have, ok := man.File(f.Name); !ok {
-			return nil, errors.WithMessagef(ErrDifferent, "it has no file %q", f.Name)
-		} else if have.Size != f.Size {
-			return nil, errors.WithMessagef(ErrDifferent, "file %q has %d bytes, the source %d", f.Name, have.Size, f.Size)
-		}
-	}
 	for _, f := range man.Files {
-		if !names[f.Name] {
-			return nil, errors.WithMessagef(ErrDifferent, "the source has no file %q", f.Name)
+		if p := i.m.problem(f); p != "" {
+			return nil, errors.WithMessagef(ErrDamaged, "the revision exists, but its file %q: %s", f.Name, p)
 		}
 	}
-	err := i.compareBytes(ctx, src, c, man)
+	same, differs := compareNames(c.files, man)
+	err := i.compareBytes(ctx, src, c.files[:same], man)
+	if err == nil {
+		err = differs
+	}
 	r.Read = i.read.Load()
 	return r, err
 }
 
+// compareNames compares names and sizes. It returns how many of the source's files are the same in the manifest up to
+// the first difference, and what that is.
+func compareNames(files []source.Info, man *Manifest) (same int, differs error) {
+	for k, f := range files {
+		switch {
+		case k == len(man.Files) || f.Name < man.Files[k].Name:
+			return k, errors.WithMessagef(ErrDifferent, "it has no file %q", f.Name)
+		case f.Name > man.Files[k].Name:
+			return k, errors.WithMessagef(ErrDifferent, "the source has no file %q", man.Files[k].Name)
+		case f.Size != man.Files[k].Size:
+			return k, errors.WithMessagef(ErrDifferent, "file %q has %d bytes, the source %d", f.Name, man.Files[k].Size, f.Size)
+		}
+	}
+	if n := len(files); n < len(man.Files) {
+		return n, errors.WithMessagef(ErrDifferent, "the source has no file %q", man.Files[n].Name)
+	}
+	return len(files), nil
+}
+
 // compareBytes hashes the source's files, several at a time, and names the first by name that differs.
-func (i *Import) compareBytes(ctx context.Context, src source.Source, c *choice, man *Manifest) error {
-	errs := make([]error, len(c.files))
+func (i *Import) compareBytes(ctx context.Context, src source.Source, files []source.Info, man *Manifest) error {
+	errs := make([]error, len(files))
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range i.parallel() {
 		workers.Go(func() {
 			for k := range next {
-				errs[k] = i.compareFile(ctx, src, c.files[k], man)
+				errs[k] = i.compareFile(ctx, src, files[k], man)
 			}
 		})
 	}
-	for k := range c.files {
+	for k := range files {
 		next <- k
 	}
 	close(next)

@@ -18,6 +18,7 @@ const (
 	MaxModelBytes    = 1024 // encoded
 	MaxRevisionBytes = 256  // encoded
 	MaxFileNameBytes = 2048 // encoded
+	maxElementBytes  = 255  // of a file's name, what Linux can have in a directory
 )
 
 // Ref names a revision of a model. A model id may hold slashes; a revision may not.
@@ -97,9 +98,9 @@ func checkName(what, name string, limit int) error {
 }
 
 // encode is the form of a name inside a key: ':' and '%' are percent-encoded, so that no two revisions or files meet.
-func encode(name string) string {
-	return strings.NewReplacer("%", "%25", ":", "%3A").Replace(name)
-}
+func encode(name string) string { return keyEscapes.Replace(name) }
+
+var keyEscapes = strings.NewReplacer("%", "%25", ":", "%3A")
 
 func decode(part string) (string, error) {
 	s, err := url.PathUnescape(part)
@@ -144,6 +145,9 @@ func checkFileName(name string) error {
 	for _, p := range strings.Split(name, "/") {
 		if p == "" || p == "." || p == ".." {
 			return errors.WithMessagef(ErrInvalid, "file name %.64q is not a plain relative path", name)
+		}
+		if len(p) > maxElementBytes {
+			return errors.WithMessagef(ErrInvalid, "file name %.64q: an element of %d bytes, limit %d", name, len(p), maxElementBytes)
 		}
 	}
 	return nil

@@ -62,7 +62,13 @@ func (l *Loaded) LockFile() *os.File { return l.d.lock }
 // Detach is Close, but that the directory stays for whoever has the returned file open or inherits its descriptor: a
 // program that this process turns into by exec, since the descriptor is not closed on exec. The store may be closed
 // then.
+//
+// A revision whose bytes are only in this process's memory, in a store without a directory or imported Volatile, can't
+// be detached: ErrInvalid, and it stays loaded.
 func (l *Loaded) Detach() (*os.File, error) {
+	if l.d.inProc != "" {
+		return nil, errors.WithMessagef(ErrInvalid, "detach %v: the bytes of %q are in the memory of this process", l.d.ref, l.d.inProc)
+	}
 	fd, err := unix.Dup(int(l.d.lock.Fd()))
 	if err != nil {
 		return nil, err

@@ -41,8 +41,9 @@ type Manager struct {
 		loads   map[Ref]*directory // made and still open, by revision
 		tensors map[Ref]*index     // of the latest revisions asked for
 	}
-	loadRoot string
-	ownRoot  bool // loadRoot goes with Close
+	lockFiles sync.Mutex // see directory.go
+	loadRoot  string
+	ownRoot   bool // loadRoot goes with Close
 }
 
 // Open takes over what an earlier process left: deletions are finished, imports that were interrupted too long ago are

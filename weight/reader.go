@@ -49,7 +49,7 @@ func (r *Reader) ReadAtContext(ctx context.Context, p []byte, off int64) (int, e
 	}
 	n := min(int64(len(p)), max(0, r.file.Size-off))
 	if n > 0 {
-		if err := r.m.readRange(ctx, r.file.Key, p[:n], off); err != nil {
+		if err := r.m.readRange(ctx, r.file.Key, p[:n], off, store.VerifyAuto); err != nil {
 			return 0, err
 		}
 	}
@@ -59,10 +59,10 @@ func (r *Reader) ReadAtContext(ctx context.Context, p []byte, off int64) (int, e
 	return int(n), nil
 }
 
-func (m *Manager) readRange(ctx context.Context, key string, dst []byte, off int64) error {
+func (m *Manager) readRange(ctx context.Context, key string, dst []byte, off int64, verify store.Verify) error {
 	one := [1]store.Fragment{{Off: off, Dst: dst}}
 	read := [1]store.RangeRead{{Key: key, Fragments: one[:]}}
-	if err := m.s.GetRanges(ctx, read[:], nil); err != nil {
+	if err := m.s.GetRanges(ctx, read[:], &store.ReadOptions{Verify: verify}); err != nil {
 		return err
 	}
 	return read[0].Err

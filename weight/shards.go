@@ -3,6 +3,7 @@ package weight
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/pkg/errors"
@@ -40,9 +41,22 @@ func readIndex(ctx context.Context, src source.Source, l *source.Listing) (name 
 }
 
 func parseIndex(ctx context.Context, src source.Source, info source.Info) (*safetensors.Index, error) {
+	if info.Size < 0 {
+		return nil, errors.WithMessage(ErrSource, "the source does not know its size")
+	}
 	if info.Size > safetensors.MaxIndexBytes {
 		return nil, errors.WithMessagef(ErrSource, "%d bytes, limit %d", info.Size, int64(safetensors.MaxIndexBytes))
 	}
+	p, err := readSmall(ctx, src, info)
+	if err != nil {
+		return nil, err
+	}
+	x, err := safetensors.ParseIndex(p)
+	return x, notAModel(err)
+}
+
+// readSmall reads a file whose size is bounded already.
+func readSmall(ctx context.Context, src source.Source, info source.Info) ([]byte, error) {
 	f, err := src.Open(ctx, info)
 	if err != nil {
 		return nil, err
@@ -52,14 +66,60 @@ func parseIndex(ctx context.Context, src source.Source, info source.Info) (*safe
 	if n, err := f.ReadAt(ctx, p, 0); n < len(p) {
 		return nil, err
 	}
-	x, err := safetensors.ParseIndex(p)
-	return x, notAModel(err)
+	return p, nil
+}
+
+// torchIndex is the index of a model in PyTorch's format.
+const torchIndex = "pytorch_model.bin.index.json"
+
+// checkTorchIndex makes sure that the shards which a PyTorch index names are there.
+func checkTorchIndex(ctx context.Context, src source.Source, c *choice, exclude []string) error {
+	i := slices.IndexFunc(c.files, func(f source.Info) bool { return f.Name == torchIndex })
+	if i < 0 {
+		return nil
+	}
+	x, err := parseIndex(ctx, src, c.files[i])
+	if err != nil {
+		return errors.WithMessagef(err, "file %q", torchIndex)
+	}
+	have := make(map[string]bool, len(c.files))
+	for _, f := range c.files {
+		have[f.Name] = true
+	}
+	for _, shard := range x.Shards() {
+		if !have[shard] && !matches(exclude, shard) {
+			return errors.WithMessagef(sourceError{safetensors.ErrMissingShard}, "file %q: %.128q", torchIndex, shard)
+		}
+	}
+	return nil
+}
+
+// maxPointerBytes is more than a git LFS pointer has.
+const maxPointerBytes = 1024
+
+// checkPointers looks for files that git LFS has not fetched, of whatever kind.
+func checkPointers(ctx context.Context, src source.Source, c *choice) error {
+	for _, f := range c.files {
+		if f.Size == 0 || f.Size > maxPointerBytes {
+			continue
+		}
+		p, err := readSmall(ctx, src, f)
+		if err == nil {
+			_, err = safetensors.ParseIndex(p) // which knows them; what it says of other files means nothing
+			if !errors.Is(err, safetensors.ErrLFSPointer) {
+				continue
+			}
+		}
+		return errors.WithMessagef(notAModel(err), "file %q", f.Name)
+	}
+	return nil
 }
 
 // checkShards reads the header of every shard and compares the index with them: what an engine would stumble over is
 // found before anything is stored.
 func checkShards(ctx context.Context, src source.Source, c *choice, exclude []string) error {
 	headers := make(map[string]*safetensors.Header)
+	tensors := 0
 	var index source.Info
 	for _, f := range c.files {
 		if f.Name == c.index {
@@ -76,6 +136,10 @@ func checkShards(ctx context.Context, src source.Source, c *choice, exclude []st
 			return errors.WithMessagef(err, "file %q", f.Name)
 		}
 		headers[f.Name] = h
+		tensors += len(h.Tensors)
+	}
+	if len(headers) > 0 && tensors == 0 {
+		return errors.WithMessagef(ErrSource, "no tensor in %d safetensors files", len(headers))
 	}
 	if index.Name == "" {
 		return nil

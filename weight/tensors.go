@@ -63,7 +63,7 @@ func (m *Manager) ReadTensor(ctx context.Context, ref Ref, name string, dst []by
 	if t.Len == 0 {
 		return 0, nil
 	}
-	return int(t.Len), m.readRange(ctx, ref.FileKey(t.File), dst[:t.Len], t.Off)
+	return int(t.Len), m.readRange(ctx, ref.FileKey(t.File), dst[:t.Len], t.Off, store.VerifyAuto)
 }
 
 // TensorView is a tensor's bytes in the store's memory, or a copy when they are not there. Close exactly once.
@@ -100,7 +100,7 @@ func (m *Manager) ViewTensor(ctx context.Context, ref Ref, name string) (*Tensor
 	if t.Len == 0 {
 		return v, nil
 	}
-	return v, m.readRange(ctx, key, v.data, t.Off)
+	return v, m.readRange(ctx, key, v.data, t.Off, store.VerifyAuto)
 }
 
 // Bytes are read-only. Valid until Close.
