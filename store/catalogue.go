@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"iter"
-	"sync"
 
 	"github.com/pkg/errors"
 
@@ -18,83 +17,6 @@ import (
 // then the space is freed. Records are kept by key and generation, so that writes of two generations of one key need
 // no order between them: at start-up the newest wins and the others are forgotten.
 
-// forgotten is space on the SSD tier that the catalogue no longer names.
-type forgotten struct {
-	loc    master.Loc
-	keyLen int
-	size   int64
-}
-
-// freeList is space that may be freed after the catalogue's next sync, and files that were to be but have links.
-type freeList struct {
-	sync.Mutex
-	list   []forgotten
-	linked []forgotten
-}
-
-func (f *freeList) keep(space forgotten) {
-	f.Lock()
-	f.linked = append(f.linked, space)
-	f.Unlock()
-}
-
-func (f *freeList) takeLinked() []forgotten {
-	f.Lock()
-	defer f.Unlock()
-	list := f.linked
-	f.linked = nil
-	return list
-}
-
-func (f *freeList) add(space ...forgotten) {
-	f.Lock()
-	f.list = append(f.list, space...)
-	f.Unlock()
-}
-
-func (f *freeList) take() []forgotten {
-	f.Lock()
-	defer f.Unlock()
-	list := f.list
-	f.list = nil
-	return list
-}
-
-// freeForgotten syncs the catalogue, then frees what it had forgotten before.
-func (c *core) freeForgotten() error {
-	list := c.frees.take()
-	if len(list) == 0 {
-		return nil
-	}
-	var empty catalog.Batch
-	if err := c.catalog.Apply(&empty, true); err != nil {
-		c.frees.add(list...)
-		return errors.WithMessage(err, "sync catalogue")
-	}
-	for _, f := range list {
-		c.free(f)
-	}
-	return nil
-}
-
-// free gives space of the SSD tier back. A file that somebody has a hard link to keeps its blocks: it counts as long
-// as the link is there.
-func (c *core) free(f forgotten) {
-	if f.loc.Own != 0 && hasLinks(c.tier.OwnPath(f.loc.Own)) {
-		c.frees.keep(f)
-		return
-	}
-	c.stamps.drop(ssdStamp(f.loc.Own))
-	c.tier.Free(ssdLoc(f.loc), f.keyLen, f.size)
-}
-
-// freeUnlinked looks again at the files that had links.
-func (c *core) freeUnlinked() {
-	for _, f := range c.frees.takeLinked() {
-		c.free(f)
-	}
-}
-
 func ssdLoc(l master.Loc) ssd.Loc       { return ssd.Loc{File: l.File, Off: l.Off, Own: l.Own} }
 func masterLoc(l ssd.Loc) master.Loc    { return master.Loc{File: l.File, Off: l.Off, Own: l.Own} }
 func catalogLoc(l ssd.Loc) catalog.Loc  { return catalog.Loc{File: l.File, Off: l.Off, Own: l.Own} }
@@ -105,39 +27,6 @@ func scopedKey(k master.Key) []byte {
 	b := make([]byte, 0, len(k.Tenant)+1+len(k.Name))
 	b = append(append(b, k.Tenant...), 0)
 	return append(b, k.Name...)
-}
-
-// forget takes objects out of the catalogue that were removed or replaced, and lets go of their space. Removals of
-// durable objects are on stable storage when it returns. Names and gone are parallel.
-func (c *core) forget(tenant string, names []string, gone []master.Replaced) error {
-	if c.catalog == nil {
-		return nil
-	}
-	var b catalog.Batch
-	sync := false
-	for i, g := range gone {
-		if g.Pinned != 0 {
-			b.Delete(tenant, names[i], g.Gen)
-			sync = sync || g.Durable
-		}
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	err := c.catalog.Apply(&b, sync)
-	for _, g := range gone {
-		if g.Pinned != 0 {
-			c.m.Release(g.Pinned)
-		}
-	}
-	return errors.WithMessage(err, "catalogue")
-}
-
-func (c *core) forgetOne(tenant, name string, g master.Replaced) error {
-	if g.Pinned == 0 || c.catalog == nil {
-		return nil
-	}
-	return c.forget(tenant, []string{name}, []master.Replaced{g})
 }
 
 // catalogueRecord is what the catalogue keeps of an object.
@@ -163,17 +52,23 @@ func catalogueRecord(k master.Key, o *master.Object, group string, durable bool,
 // records that newer generations or lost owners made void.
 func (c *core) restoreCatalogue(ctx context.Context) error {
 	var links []catalog.Record
-	var stale catalog.Batch
+	var stale changes
 	var live liveSpace
+	owners := linkOwners{at: make(map[ssd.Loc]master.Ref), seen: make(map[master.Key]bool)}
 	count := int64(0)
 	err := c.scanCatalogue(ctx, func(r *catalog.Record) error {
 		if r.Flags&catalog.FlagLink != 0 {
 			links = append(links, cloneRecord(r))
 			return nil
 		}
-		kept, err := c.restoreRecord(r)
+		old, kept, err := c.restoreRecord(r)
 		if err != nil {
 			return err
+		}
+		if old.Pinned != 0 { // a crash came between the record of one generation and the end of the other's
+			stale.Delete(r.Tenant, r.Key, old.Gen)
+			owners.olds = append(owners.olds, old.Pinned)
+			count--
 		}
 		if !kept {
 			stale.Delete(r.Tenant, r.Key, r.Gen)
@@ -186,19 +81,50 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	owners := make(linkOwners)
 	for i := range links {
-		if err := c.restoreLink(&links[i], &live, owners, &stale); err != nil {
+		if err := c.restoreLink(&links[i], &live, &owners, &stale); err != nil {
 			return err
 		}
 	}
+	c.dropOlds(&owners)
 	c.counters.restoredSSD.Store(count + int64(len(links)))
-	if stale.Len() > 0 {
-		if err := c.catalog.Apply(&stale, true); err != nil {
+	if stale.any() {
+		if err := stale.apply(c.catalog, true); err != nil {
 			return errors.WithMessage(err, "catalogue")
 		}
 	}
-	return errors.WithMessage(c.tier.Recover(live.all()), "ssd tier")
+	if err := c.tier.Recover(live.all()); err != nil {
+		return errors.WithMessage(err, "ssd tier")
+	}
+	return c.recordLinks(owners.seen)
+}
+
+// recordLinks writes the records of links that survived in memory and have none, because a crash came before.
+func (c *core) recordLinks(seen map[master.Key]bool) error {
+	if c.counters.restoredMemory.load() == 0 {
+		return nil
+	}
+	var missing []master.Key
+	for n := uint32(1); n < c.m.Pages(); n++ {
+		for _, k := range c.m.LinkKeys(n) {
+			if !seen[k] {
+				missing = append(missing, k)
+			}
+		}
+	}
+	return c.rewriteKeys(missing)
+}
+
+// dropOlds lets go of older generations. Bytes that links share have their owner by now and stay.
+func (c *core) dropOlds(owners *linkOwners) {
+	for _, old := range owners.olds {
+		c.m.Release(old)
+	}
+	for _, e := range c.m.TakeEffects() {
+		if e.Kind != master.FreeSSD || owners.at[ssdLoc(e.SSD)] == 0 {
+			c.runEffect(e)
+		}
+	}
 }
 
 // scanCatalogue is the catalogue's scan. A record that does not verify is left out: its object is lost, the rest is
@@ -242,13 +168,17 @@ func (l liveSpace) all() iter.Seq2[ssd.Loc, ssd.RecordSize] {
 	}
 }
 
-func (c *core) restoreRecord(r *catalog.Record) (kept bool, err error) {
+// restoreRecord also returns the older generation that the record took the place of.
+func (c *core) restoreRecord(r *catalog.Record) (old master.Replaced, kept bool, err error) {
 	c.knowFile(r)
-	err = c.growing(func() error {
-		kept, err = c.m.RestoreSSD(fromRecord(r, r.Key))
+	err = c.growing(func() (err error) {
+		var gone master.Replaced
+		if gone, kept, err = c.m.RestoreSSD(fromRecord(r, r.Key)); gone.Gen != 0 {
+			old = gone
+		}
 		return err
 	})
-	return kept, err
+	return old, kept, err
 }
 
 // knowFile remembers how a file of its own looked when its bytes were known to be right.
@@ -278,50 +208,82 @@ func (c *core) growing(fn func() error) error {
 	}
 }
 
-// linkOwners are the owners that only links name, by where their bytes are.
-type linkOwners map[ssd.Loc]master.Ref
+// linkOwners is what the restoring of links finds: the owners of bytes that only links name, by where the bytes are, the
+// keys that have a record, and older generations that are pinned until all owners are known.
+type linkOwners struct {
+	at   map[ssd.Loc]master.Ref
+	seen map[master.Key]bool
+	olds []master.Ref
+}
+
+// find is the owner that is known for a link's bytes: the object under the target's key, if it still has them, or one
+// that an earlier link has found.
+func (l *linkOwners) find(c *core, r *catalog.Record) (owner master.Ref, byKey bool) {
+	loc := fromCatalog(r.Loc)
+	if o, err := c.m.Stat(master.Key{Tenant: r.Tenant, Name: r.Target}); err == nil && o.SSD == masterLoc(loc) {
+		return o.Holder(), true
+	}
+	return l.at[loc], false
+}
 
 // restoreLink makes a link again. Its owner is the object under the target's key if that still has the same bytes;
-// otherwise one that the links alone keep.
-func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners linkOwners, stale *catalog.Batch) error {
+// otherwise one that the links alone keep. The same bytes never get two owners, of which one would free them: a crash
+// between the end of a key and that of its record can leave an owner in memory and another in the catalogue.
+func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners *linkOwners, stale *changes) error {
 	k := master.Key{Tenant: r.Tenant, Name: r.Key}
 	loc, durable := fromCatalog(r.Loc), r.Flags&catalog.FlagDurable != 0
 	c.knowFile(r)
+	owners.seen[k] = true
+	owner, byKey := owners.find(c, r)
 	if o, err := c.m.Stat(k); err == nil {
 		switch {
 		case o.Gen > r.Gen:
 			stale.Delete(r.Tenant, r.Key, r.Gen)
 			return nil
-		case o.Gen == r.Gen: // it survived in memory
+		case o.Gen == r.Gen && (owner == 0 || owner == o.Holder()): // it survived in memory
 			if c.m.AttachHolder(k, masterLoc(loc), durable) {
 				live.add(r, r.Target)
+				owners.at[loc] = o.Holder()
 			}
 			return nil
 		}
-		if gone, err := c.m.Remove(c.now(), k, true); err != nil {
+		if err := c.dropOlder(k, r.Gen, owners, stale); err != nil {
 			return err
-		} else if gone.Pinned != 0 {
-			c.m.Release(gone.Pinned)
 		}
 	}
 	q := master.LinkRequest{Key: k, Target: r.Target, Group: r.Group, SoftUntil: r.SoftUntil * 1e6, Gen: r.Gen,
 		HardPin: r.Flags&catalog.FlagHardPin != 0, Durable: durable}
-	owner, err := c.m.Stat(master.Key{Tenant: r.Tenant, Name: r.Target})
-	if err != nil || owner.SSD != masterLoc(loc) {
-		if q.Owner = owners[loc]; q.Owner == 0 {
+	if !byKey {
+		if owner == 0 {
 			err := c.growing(func() (err error) {
-				q.Owner, err = c.m.RestoreHeld(fromRecord(r, r.Target))
+				owner, err = c.m.RestoreHeld(fromRecord(r, r.Target))
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			owners[loc] = q.Owner
+			owners.at[loc] = owner
 			live.add(r, r.Target)
 		}
+		q.Owner = owner
 	}
 	return c.growing(func() error {
 		_, err := c.m.Link(c.now(), q)
 		return err
 	})
+}
+
+// dropOlder removes what has a link's key before the link comes back from its record of generation gen.
+func (c *core) dropOlder(k master.Key, gen uint64, owners *linkOwners, stale *changes) error {
+	gone, err := c.m.Remove(c.now(), k, true)
+	if err != nil {
+		return err
+	}
+	if gone.Pinned != 0 {
+		if gone.Gen != gen {
+			stale.Delete(k.Tenant, k.Name, gone.Gen)
+		}
+		owners.olds = append(owners.olds, gone.Pinned)
+	}
+	return nil
 }

@@ -5,7 +5,9 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
 	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
+	"github.com/kvcache-ai/mooncake-go/store/internal/dirlock"
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
 	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
 	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
@@ -23,25 +25,55 @@ func (s *Store) commitDurable(ctx context.Context, puts []*staged) []error {
 		}
 		return errs
 	}
+	var lost []deletion
 	for i, p := range puts {
-		gen := p.o.Gen
-		if errs[i] = s.commit(p, masterLoc(locs[i])); errs[i] != nil && !s.isCommitted(p.key, gen) {
-			s.forgetUncommitted(p.key, gen, locs[i], p.o.Size)
+		if errs[i] = s.commit(p, masterLoc(locs[i])); errs[i] != nil {
+			lost = append(lost, uncommitted(p, locs[i]))
+			continue
 		}
+		errs[i] = s.rewriteInherited(p)
 	}
+	s.undo(lost)
 	return errs
 }
 
-func (s *Store) isCommitted(k master.Key, gen uint64) bool {
-	o, err := s.m.Stat(k)
-	return err == nil && o.Gen == gen
+// inherit gives the record of a replacing put what the master will give the object: pins and group of the old one.
+func (s *Store) inherit(p *staged) {
+	if p.o.Flags&master.FlagReplace == 0 {
+		return
+	}
+	old, err := s.m.Stat(p.key)
+	if err != nil {
+		return
+	}
+	p.o.Flags |= old.Flags & master.FlagHardPin
+	if p.o.SoftUntil == 0 {
+		p.o.SoftUntil = old.SoftUntil
+	}
+	p.group = s.m.GroupOf(p.key)
+}
+
+// rewriteInherited writes the record of a durable put again if the old object changed between inherit and commit.
+func (s *Store) rewriteInherited(p *staged) error {
+	if p.o.Flags&master.FlagReplace == 0 {
+		return nil
+	}
+	now, err := s.m.Stat(p.key)
+	if err != nil || now.Gen != p.o.Gen || samePins(&now, &p.o) && s.m.GroupOf(p.key) == p.group {
+		return nil
+	}
+	return s.rewrite([]string{p.key.Name})
+}
+
+func samePins(a, b *master.Object) bool {
+	return (a.Flags^b.Flags)&master.FlagHardPin == 0 && a.SoftUntil == b.SoftUntil
 }
 
 func notDurable(err error, k master.Key) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return errors.WithMessagef(err, "put %.64q", k.Name)
 	}
-	return errors.WithMessagef(durabilityError{err}, "put %.64q", k.Name)
+	return errors.WithMessagef(durabilityError{named(err)}, "put %.64q", k.Name)
 }
 
 // durabilityError is ErrNotDurable with the reason, both found by errors.Is.
@@ -56,22 +88,32 @@ func (s *Store) writeDurable(ctx context.Context, puts []*staged) ([]ssd.Loc, er
 	if err != nil {
 		return nil, err
 	}
-	var b catalog.Batch
+	var b changes
+	lost := make([]deletion, len(puts))
 	for i, p := range puts {
 		p.o.Digest = sum.TableDigest(p.table)
+		s.inherit(p)
 		r := catalogueRecord(p.key, &p.o, p.group, true, locs[i])
 		b.Put(&r)
+		lost[i] = uncommitted(p, locs[i])
 	}
 	if err = s.tier.Sync(ctx); err == nil {
-		err = s.catalog.Apply(&b, true)
+		err = b.apply(s.catalog, true)
 	}
 	if err != nil {
-		for i, p := range puts {
-			s.forgetUncommitted(p.key, p.o.Gen, locs[i], p.o.Size)
-		}
+		s.undo(lost)
 		return nil, err
 	}
 	return locs, nil
+}
+
+// uncommitted is what undo is to take back of a put.
+func uncommitted(p *staged, loc ssd.Loc) deletion {
+	return undone(p.key, p.o.Gen, loc, p.o.Size)
+}
+
+func undone(k master.Key, gen uint64, loc ssd.Loc, size int64) deletion {
+	return deletion{key: k, gen: gen, space: forgotten{masterLoc(loc), len(k.Tenant) + 1 + len(k.Name), size}}
 }
 
 // appendAll writes the objects to the SSD tier, making room there once if it is full.
@@ -93,17 +135,6 @@ func (p *staged) head() ssd.Head {
 		Digest: sum.TableDigest(p.table), Table: p.table}
 }
 
-// forgetUncommitted undoes what writeDurable may have written for an object that did not become visible.
-func (c *core) forgetUncommitted(k master.Key, gen uint64, loc ssd.Loc, size int64) {
-	var b catalog.Batch
-	b.Delete(k.Tenant, k.Name, gen)
-	if err := c.catalog.Apply(&b, false); err != nil {
-		return // the space stays taken until the next Open finds out whether the record is there
-	}
-	c.frees.add(forgotten{masterLoc(loc), len(k.Tenant) + 1 + len(k.Name), size})
-	signal(c.wake.janitor)
-}
-
 // Sync returns when every object that was committed before the call is on stable storage, with its metadata: what is
 // only in memory is written to the SSD tier first. Without a directory there is nothing it could do: ErrUnavailable.
 func (s *Store) Sync(ctx context.Context) error {
@@ -115,12 +146,40 @@ func (s *Store) Sync(ctx context.Context) error {
 	if s.tier == nil {
 		return errors.WithMessage(ErrUnavailable, "sync: the store has no Options.Dir")
 	}
-	if err := s.offloadAll(ctx); err != nil {
+	err = s.offloadAll(ctx)
+	if err == nil {
+		err = s.tier.Sync(ctx)
+	}
+	if err == nil {
+		var empty catalog.Batch
+		err = s.catalog.Apply(&empty, true)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return errors.WithMessage(err, "sync")
 	}
-	if err := s.tier.Sync(ctx); err != nil {
-		return errors.WithMessage(err, "sync")
+	return errors.WithMessage(durabilityError{named(err)}, "sync")
+}
+
+// namedError is an error of a package below with the store's name for it, both found by errors.Is.
+type namedError struct{ name, cause error }
+
+func (e namedError) Error() string   { return e.cause.Error() }
+func (e namedError) Unwrap() []error { return []error{e.name, e.cause} }
+
+// named gives an error of the packages below the store's name where there is one.
+func named(err error) error {
+	for _, n := range [...]struct{ below, name error }{
+		{dirlock.ErrHeld, ErrLocked}, {catalog.ErrLocked, ErrLocked},
+		{catalog.ErrNewerFormat, ErrNewerFormat}, {ssd.ErrNewerFormat, ErrNewerFormat}, {arena.ErrNewerFormat, ErrNewerFormat},
+		{catalog.ErrCorrupt, ErrCorrupt}, {ssd.ErrCorrupt, ErrCorrupt}, {ssd.ErrForeign, ErrCorrupt},
+		{catalog.ErrNoSpace, ErrNoSpace}, {ssd.ErrNoSpace, ErrNoSpace}, {catalog.ErrUnavailable, ErrUnavailable},
+	} {
+		if errors.Is(err, n.below) {
+			return namedError{n.name, err}
+		}
 	}
-	var empty catalog.Batch
-	return errors.WithMessage(s.catalog.Apply(&empty, true), "sync")
+	return err
 }

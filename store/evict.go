@@ -9,7 +9,6 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
-	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
 	"github.com/kvcache-ai/mooncake-go/store/internal/policy"
 	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
@@ -21,6 +20,10 @@ type evictor struct {
 	ssd    sync.Mutex
 	used   atomic.Int64 // bytes put since the background eviction last looked
 	leased atomic.Int64 // bytes that the last eviction of memory left only because of leases
+
+	// copying orders copies to the SSD tier, so that Sync does not overlook what somebody else is copying. Taken after
+	// memory and before ssd.
+	copying sync.Mutex
 }
 
 // noticeUse wakes the background eviction once in a while.
@@ -150,6 +153,8 @@ func (c *core) noteEvicted(e master.Evicted, t Tier) {
 
 // offloadVictims copies to the SSD tier those that are not there. A failure leaves them in memory only.
 func (c *core) offloadVictims(ctx context.Context, victims []master.Victim) {
+	c.evicting.copying.Lock()
+	defer c.evicting.copying.Unlock()
 	var o offload
 	for _, v := range victims {
 		if !v.Group {
@@ -180,6 +185,8 @@ func (c *core) offloadAll(ctx context.Context) error {
 }
 
 func (c *core) offloadPass(ctx context.Context, upTo uint64) (busy int, err error) {
+	c.evicting.copying.Lock()
+	defer c.evicting.copying.Unlock()
 	var o offload
 	for n := uint32(1); n < c.m.Pages(); n++ {
 		for _, v := range c.m.MemoryOnly(n) {
@@ -198,6 +205,15 @@ func (c *core) offloadPass(ctx context.Context, upTo uint64) (busy int, err erro
 		}
 	}
 	return busy, o.write(ctx, c)
+}
+
+// offloadOne copies one object to the SSD tier.
+func (c *core) offloadOne(ctx context.Context, ref master.Ref) error {
+	c.evicting.copying.Lock()
+	defer c.evicting.copying.Unlock()
+	var o offload
+	_ = o.add(c, ref, c.m.GenOf(ref)) // what is wrong shows to the caller
+	return o.write(ctx, c)
 }
 
 // offload is objects on their way to the SSD tier with one sync.
@@ -237,15 +253,18 @@ func (o *offload) write(ctx context.Context, c *core) error {
 		return nil
 	}
 	err := c.roomOnSSD(ctx, bytes)
+	attached := false
 	if err == nil {
-		err = c.writeOffload(ctx, list)
+		attached, err = c.writeOffload(ctx, list)
 	}
 	if err != nil {
 		c.counters.offload.failed.add(int64(len(list)))
 		for i := range list {
-			c.m.Uncopied(list[i].Ref)
+			if !attached {
+				c.m.Uncopied(list[i].Ref)
+			}
 		}
-		return ssdError(err)
+		return err
 	}
 	c.counters.offload.keys.add(int64(len(list)))
 	c.counters.offload.bytes.add(bytes)
@@ -263,33 +282,73 @@ func (c *core) appendCopies(ctx context.Context, list []copied) ([]ssd.Loc, erro
 }
 
 // writeOffload puts bytes, then metadata, on the SSD tier. The catalogue is not synced: what is lost with the machine
-// is a cache.
-func (c *core) writeOffload(ctx context.Context, list []copied) error {
+// is a cache. attached reports whether the copies became part of the objects.
+func (c *core) writeOffload(ctx context.Context, list []copied) (attached bool, err error) {
 	locs, err := c.appendCopies(ctx, list)
 	if err != nil {
-		return err
+		return false, err
 	}
-	var b catalog.Batch
+	undo := make([]deletion, len(list))
 	for i := range list {
-		p := &list[i].p
-		r := catalogueRecord(p.key, &p.o, p.group, false, locs[i])
-		b.Put(&r)
+		undo[i] = undone(list[i].Key, list[i].Gen, locs[i], list[i].Size)
 	}
 	if err = c.tier.Sync(ctx); err == nil {
-		err = c.catalog.Apply(&b, false)
-	}
-	if err != nil {
-		for i := range list {
-			c.forgetUncommitted(list[i].Key, list[i].Gen, locs[i], list[i].Size)
+		var late []deletion
+		if late, err = c.attach(list, locs, undo); err == nil {
+			c.undo(late)
+			return true, c.followUp(list)
 		}
-		return err
+	}
+	c.undo(undo)
+	return false, err
+}
+
+// attach writes the records of copies, then tells the master. An object that was removed meanwhile and lives on for its
+// links gets no record of its own. It returns what came too late.
+func (c *core) attach(list []copied, locs []ssd.Loc, undo []deletion) (late []deletion, err error) {
+	c.records.Lock()
+	defer c.records.Unlock()
+	var b changes
+	for i := range list {
+		p := &list[i].p
+		if o, err := c.m.Stat(p.key); err == nil && o.Gen == p.o.Gen {
+			p.o.Flags, p.o.SoftUntil = o.Flags, o.SoftUntil // pins may have changed; who changes them now waits
+			r := catalogueRecord(p.key, &p.o, p.group, false, locs[i])
+			b.Put(&r)
+		}
+	}
+	if err := b.apply(c.catalog, false); err != nil {
+		return nil, err
 	}
 	for i := range list {
 		if c.m.Attach(list[i].Ref, masterLoc(locs[i]), false) != nil { // removed meanwhile
-			c.forgetUncommitted(list[i].Key, list[i].Gen, locs[i], list[i].Size)
+			late = append(late, undo[i])
 		}
 	}
-	return nil
+	return late, nil
+}
+
+// followUp forgets what was removed while it was copied and lives on for its links, and records the links that are older
+// than the copies.
+func (c *core) followUp(list []copied) error {
+	var again []master.Key
+	var gone []deletion
+	for i := range list {
+		p := &list[i].p
+		o, err := c.m.Stat(p.key)
+		if err != nil || o.Gen != p.o.Gen {
+			gone = append(gone, deletion{key: p.key, gen: p.o.Gen})
+		}
+		for _, name := range c.m.Links(list[i].Ref, p.o.Gen) {
+			again = append(again, master.Key{Tenant: p.key.Tenant, Name: name})
+		}
+	}
+	if len(gone) > 0 {
+		if err := c.deleteRecords(gone, false); err != nil {
+			return err
+		}
+	}
+	return c.rewriteKeys(again)
 }
 
 // roomOnSSD makes room for n more bytes on the SSD tier, below its watermark if it can.
@@ -311,8 +370,19 @@ func (c *core) evictSSD(ctx context.Context, need int64) {
 	c.evicting.ssd.Lock()
 	defer c.evicting.ssd.Unlock()
 	victims, _ := c.m.Victims(c.now(), master.TierSSD, policy.Need{Bytes: need}, policy.Config{})
-	var b catalog.Batch
-	var space []forgotten
+	for _, e := range c.dropFromSSD(ctx, victims) {
+		_ = c.forgetOne(e.Tenant, e.Name, e.Gone) // what fails is tried again
+	}
+	c.runEffects()
+	_ = c.freeForgotten()
+}
+
+// dropFromSSD evicts victims and forgets the records of those that stay in memory; a copy back to the SSD tier waits
+// until it has. It returns those that were nowhere else.
+func (c *core) dropFromSSD(ctx context.Context, victims []master.Victim) (removed []master.Evicted) {
+	c.records.Lock()
+	defer c.records.Unlock()
+	var list []deletion
 	for _, v := range victims {
 		if ctx.Err() != nil {
 			break
@@ -324,18 +394,17 @@ func (c *core) evictSSD(ctx context.Context, need int64) {
 		for _, e := range gone {
 			c.noteEvicted(e, TierSSD)
 			if e.Removed {
-				_ = c.forgetOne(e.Tenant, e.Name, e.Gone)
+				removed = append(removed, e)
 				continue
 			}
-			b.Delete(e.Tenant, e.Name, e.Gen)
-			space = append(space, forgotten{e.SSD, len(e.Tenant) + 1 + len(e.Name), e.Size})
+			space := forgotten{e.SSD, len(e.Tenant) + 1 + len(e.Name), e.Size}
+			list = append(list, deletion{key: e.Key, gen: e.Gen, space: space})
 		}
 	}
-	if c.catalog.Apply(&b, false) == nil {
-		c.frees.add(space...)
+	if len(list) > 0 {
+		_ = c.deleteRecords(list, false)
 	}
-	c.runEffects()
-	_ = c.freeForgotten()
+	return removed
 }
 
 // Room reports how many bytes a tier could take now, and how many more if everything left it that may: what is leased,

@@ -294,11 +294,15 @@ func (c *core) janitor() {
 
 func (c *core) runEffects() {
 	for _, e := range c.m.TakeEffects() {
-		switch e.Kind {
-		case master.FreeOwnFile:
-			c.dropOwnFile(e.OwnFile)
-		case master.FreeSSD:
-			c.frees.add(forgotten{e.SSD, e.KeyLen, e.Size})
-		}
+		c.runEffect(e)
+	}
+}
+
+func (c *core) runEffect(e master.Effect) {
+	switch e.Kind {
+	case master.FreeOwnFile:
+		c.dropOwnFile(e.OwnFile)
+	case master.FreeSSD:
+		c.frees.add(forgotten{e.SSD, e.KeyLen, e.Size})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -48,7 +49,7 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	c.mapping.hold()
 	if err := c.open(ctx, seam); err != nil {
 		c.quit()
-		return nil, errors.WithMessage(errors.WithMessage(err, opts.Dir), "open store")
+		return nil, errors.WithMessage(errors.WithMessage(named(err), opts.Dir), "open store")
 	}
 	return &Store{core: c}, nil
 }
@@ -70,6 +71,7 @@ func (c *core) open(ctx context.Context, seam seams) (err error) {
 		if err := c.restoreCatalogue(ctx); err != nil {
 			return err
 		}
+		c.limitSSD()
 	}
 	c.fitBudget(ctx)
 	c.startWorkers()
@@ -110,12 +112,20 @@ func (c *core) openDir(seam seams) (id [16]byte, err error) {
 	if c.tier, err = ssd.Open(fsys, filepath.Join(c.opts.Dir, tierDir), o); err != nil {
 		return id, errors.WithMessage(err, "ssd tier")
 	}
-	if c.opts.SSDBytes == 0 {
-		if free := c.tier.Usage(); free.FreeBytes > 0 {
-			c.opts.SSDBytes = (free.FreeBytes + free.DiskBytes) / 10 * 9
-		}
-	}
 	return id, nil
+}
+
+// limitSSD is the default of Options.SSDBytes. What the tier has already counts as free, so it comes after the restore.
+func (c *core) limitSSD() {
+	if c.opts.SSDBytes != 0 {
+		return
+	}
+	u := c.tier.Usage()
+	if u.FreeBytes < 0 {
+		c.opts.SSDBytes = math.MaxInt64 / 2 // nobody says; a full disk is an error when it comes to that
+		return
+	}
+	c.opts.SSDBytes = max(1, (u.FreeBytes+u.DiskBytes)/10*9)
 }
 
 // storeID is the identity that the directory got at its first Open.

@@ -17,7 +17,8 @@ type Options struct {
 	// taken from the machine in the background, starting at Open. At least MinMemoryBytes. Default: 1 GiB
 	MemoryBytes int64
 
-	// SSDBytes is the most that the SSD tier takes. Default: 0, 90 % of what the file system has free at Open
+	// SSDBytes is the most that the SSD tier takes. Default: 0, 90 % of what the file system has free at
+	// Open, with what the tier already has
 	SSDBytes int64
 
 	// ShmDir is the tmpfs that memory with a Dir lives on. Default: /dev/shm

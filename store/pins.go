@@ -7,7 +7,6 @@ import (
 
 	"github.com/pkg/errors"
 
-	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
 )
 
@@ -29,7 +28,7 @@ func (s *Store) SetPins(key string, change PinChange) error {
 		return errors.WithMessagef(err, "pin %.64q", key)
 	}
 	changed, err := s.m.Pin(s.key(key), p)
-	if err != nil || !changed {
+	if err != nil || !changed && !s.records.behind.Load() {
 		return err
 	}
 	return s.rewrite([]string{key})
@@ -70,46 +69,6 @@ func (s *Store) pinRequest(change PinChange) (p master.PinRequest, err error) {
 	return p, nil
 }
 
-// rewrite brings the catalogue's records of objects on the SSD tier up to date, on stable storage if one is durable.
-func (s *Store) rewrite(names []string) error {
-	if s.catalog == nil {
-		return nil
-	}
-	var b catalog.Batch
-	sync := false
-	for _, name := range names {
-		k := s.key(name)
-		o, err := s.m.Stat(k)
-		if err != nil || o.Flags&master.FlagSSD == 0 {
-			continue
-		}
-		r, err := s.recordOf(k, &o)
-		if err != nil {
-			return err
-		}
-		b.Put(&r)
-		sync = sync || o.Flags&master.FlagDurable != 0
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	return errors.WithMessage(s.catalog.Apply(&b, sync), "catalogue")
-}
-
-// recordOf is the catalogue's record of an object that is on the SSD tier.
-func (s *Store) recordOf(k master.Key, o *master.Object) (catalog.Record, error) {
-	r := catalogueRecord(k, o, s.m.GroupOf(k), o.Flags&master.FlagDurable != 0, ssdLoc(o.SSD))
-	if o.Flags&master.FlagLink != 0 {
-		r.Target = s.m.OwnerName(k)
-	}
-	if o.SSD.Own != 0 {
-		if id, ok := s.stamps.get(ssdStamp(o.SSD.Own)); ok {
-			r.OwnMtime = id.mtimeNs
-		}
-	}
-	return r, nil
-}
-
 // Link makes target's bytes readable under a second key, at no cost in bytes. Either key can be removed without the
 // other; the bytes go with the last. Only opts' pins, group and Durable count; its type is the target's. A durable
 // link makes the target's bytes durable first. opts may be nil.
@@ -142,14 +101,30 @@ func (s *Store) Link(ctx context.Context, key, target string, opts *PutOptions) 
 		o, err = s.m.Link(s.now(), q)
 		return err
 	})
-	if err != nil || o.Flags&master.FlagSSD == 0 {
+	if err != nil {
 		return err
 	}
+	if o.Flags&master.FlagSSD == 0 {
+		if opts.Durable {
+			_ = s.unlink(q.Key)
+			return errors.WithMessagef(ErrBusy, "link %.64q: %.64q was replaced meanwhile", key, target)
+		}
+		return nil
+	}
 	if err := s.rewrite([]string{key}); err != nil {
-		_, _ = s.m.Remove(s.now(), q.Key, true)
-		return errors.WithMessagef(durabilityError{err}, "link %.64q", key)
+		_ = s.unlink(q.Key)
+		return errors.WithMessagef(err, "link %.64q", key)
 	}
 	return nil
+}
+
+// unlink takes a link back that could not be recorded.
+func (s *Store) unlink(k master.Key) error {
+	gone, err := s.m.Remove(s.now(), k, true)
+	if err != nil {
+		return err
+	}
+	return s.forgetOne(k.Tenant, k.Name, gone)
 }
 
 // makeDurable puts an object on stable storage that may be only in memory.
@@ -159,19 +134,19 @@ func (s *Store) makeDurable(ctx context.Context, key string) error {
 		return err
 	}
 	if !o.OnSSD() {
-		var out offload
-		_ = out.add(s.core, o.Holder(), s.m.GenOf(o.Holder())) // what is wrong shows below
-		if err := out.write(ctx, s.core); err != nil {
-			return durabilityError{err}
-		}
-		if o, err = s.m.Stat(s.key(key)); err != nil || !o.OnSSD() {
-			return errors.WithMessage(ErrBusy, "it is being copied or removed")
+		if err := s.offloadOne(ctx, o.Holder()); err != nil {
+			return durabilityError{named(err)}
 		}
 	}
 	if err := s.tier.Sync(ctx); err != nil {
-		return durabilityError{err}
+		return durabilityError{named(err)}
 	}
 	s.m.SetDurable(&o)
+	// From here on it does not leave the SSD tier; before it may have, or may not have got there.
+	now, err := s.m.Stat(s.key(key))
+	if err != nil || now.Gen != o.Gen || !now.OnSSD() {
+		return errors.WithMessage(ErrBusy, "it is being copied, removed or replaced")
+	}
 	return s.rewrite([]string{key})
 }
 

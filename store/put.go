@@ -236,7 +236,11 @@ func (s *Store) commit(p *staged, loc master.Loc) error {
 	if s.feed.active() {
 		s.feed.send(Event{Kind: EventPut, Tenant: p.key.Tenant, Key: p.key.Name, Size: p.o.Size, Type: ObjectType(p.o.Kind)})
 	}
-	return s.forgetOne(p.key.Tenant, p.key.Name, old)
+	err = s.forgetOne(p.key.Tenant, p.key.Name, old)
+	if !old.Durable || p.o.Flags&master.FlagDurable != 0 {
+		return nil // the forgetting is tried again; if a crash comes first, the newer generation wins or the old one was a cache
+	}
+	return err
 }
 
 // maxReserveTries bounds the evictions that one put may ask for.

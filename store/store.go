@@ -44,6 +44,7 @@ type core struct {
 	tier    *ssd.Tier
 	catalog catalog.Catalog
 	frees   freeList
+	records recordOrder
 
 	stamps   stamps
 	gate     gate

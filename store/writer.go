@@ -313,8 +313,10 @@ func (w *Writer) commitOwn(ctx context.Context) error {
 		w.own.Abort()
 		return fail(err)
 	}
+	lost := []deletion{undone(w.key, w.p.o.Gen, loc, w.size)}
 	if err = s.tier.Sync(ctx); err == nil {
 		w.p.o.Digest = h.Digest
+		s.inherit(&w.p)
 		r := catalogueRecord(w.key, &w.p.o, w.p.group, true, loc)
 		if _, r.OwnMtime, err = s.tier.OwnStamp(loc.Own); err == nil {
 			s.stamps.put(ssdStamp(loc.Own), fileID{w.size, r.OwnMtime})
@@ -324,17 +326,14 @@ func (w *Writer) commitOwn(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		s.forgetUncommitted(w.key, w.p.o.Gen, loc, w.size)
+		s.undo(lost)
 		return fail(err)
 	}
-	gen := w.p.o.Gen
 	if err := s.commit(&w.p, masterLoc(loc)); err != nil {
-		if !s.isCommitted(w.key, gen) {
-			s.forgetUncommitted(w.key, gen, loc, w.size)
-		}
+		s.undo(lost)
 		return err
 	}
-	return nil
+	return s.rewriteInherited(&w.p)
 }
 
 // Abort ends the put and frees its room. After Commit or Abort it does nothing.

@@ -38,6 +38,7 @@ func (m *Master) Link(now int64, q LinkRequest) (Object, error) {
 		return Object{}, err
 	}
 	if q.Gen != 0 {
+		m.raiseGen(q.Gen)
 		m.mem.at(r).gen = q.Gen
 	}
 	o, err := m.linkTo(now, h, r, &q, &rq)

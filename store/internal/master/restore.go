@@ -267,27 +267,29 @@ type FromCatalogue struct {
 }
 
 // RestoreSSD brings back an object of the SSD tier at start-up. kept is false when the record is stale: a newer
-// generation of the key is there. It may run on several goroutines, after Restore.
-func (m *Master) RestoreSSD(f FromCatalogue) (kept bool, err error) {
+// generation of the key is there. old is the older generation that it took the place of: if it was on the SSD tier
+// it has a record that must be forgotten. It may run on several goroutines, after Restore.
+func (m *Master) RestoreSSD(f FromCatalogue) (old Replaced, kept bool, err error) {
 	q := ReserveRequest{Key: f.Key, Size: f.Size, Kind: f.Kind, Group: f.Group, SoftUntil: f.SoftUntil,
 		HardPin: f.HardPin, Durable: f.Durable, Replace: true, Placement: OnSSD}
 	if err := m.check(&q); err != nil {
-		return false, err
+		return old, false, err
 	}
 	h := m.index.hash(f.Tenant, f.Name)
-	if done, kept := m.mergeSSD(h, &f); done {
-		return kept, nil
+	old, done, kept := m.mergeSSD(h, &f)
+	if done {
+		return old, kept, nil
 	}
 	r, err := m.newRecord(0, h, &q, nil)
 	if err != nil {
-		return false, err
+		return old, false, err
 	}
 	rec := m.mem.at(r)
 	rec.gen = f.Gen
 	l, g, err := m.lockForReserve(h, &q)
 	if err != nil {
 		m.discard(r)
-		return false, err
+		return old, false, err
 	}
 	defer l.unlock()
 	if g != 0 {
@@ -300,29 +302,23 @@ func (m *Master) RestoreSSD(f FromCatalogue) (kept bool, err error) {
 	rec.setLoc(f.SSD)
 	setFlags(rec, FlagSSD)
 	m.publish(0, s, r, rec)
-	return true, nil
+	return old, true, nil
 }
 
 // mergeSSD handles a key that is already there.
-func (m *Master) mergeSSD(h uint64, f *FromCatalogue) (done, kept bool) {
-	for {
-		g := m.gen.Load()
-		if g >= f.Gen || m.gen.CompareAndSwap(g, f.Gen) {
-			break
-		}
-	}
+func (m *Master) mergeSSD(h uint64, f *FromCatalogue) (old Replaced, done, kept bool) {
+	m.raiseGen(f.Gen)
 	l, r, rec := m.open(h, f.Key)
 	defer l.unlock()
 	if rec == nil {
-		return false, false
+		return Replaced{}, false, false
 	}
 	s := m.index.shardOf(h)
 	switch {
 	case rec.gen > f.Gen:
-		return true, false
+		return Replaced{}, true, false
 	case rec.gen < f.Gen || rec.size != f.Size || rec.digest != f.Digest || rec.target != 0:
-		m.removeLocked(s, h, r, rec)
-		return false, false
+		return m.removeLocked(s, h, r, rec), false, false
 	}
 	rec.setLoc(f.SSD)
 	set := FlagSSD
@@ -335,7 +331,17 @@ func (m *Master) mergeSSD(h uint64, f *FromCatalogue) (done, kept bool) {
 	}
 	setFlags(rec, set)
 	s.usage.addTier(rec, TierSSD, 1)
-	return true, true
+	return Replaced{}, true, true
+}
+
+// raiseGen makes the generations to come newer than gen, which a record from before has.
+func (m *Master) raiseGen(gen uint64) {
+	for {
+		g := m.gen.Load()
+		if g >= gen || m.gen.CompareAndSwap(g, gen) {
+			return
+		}
+	}
 }
 
 // RestoreHeld brings back an owner that only links name any more, for LinkRequest.Owner.

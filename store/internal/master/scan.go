@@ -126,11 +126,12 @@ func (m *Master) evictable(now int64, tier Tier, rec *record) (ok, leased bool) 
 		HardPin:   w&FlagHardPin != 0,
 		LeaseLive: atomic.LoadInt64(&rec.lease) > now,
 		Readers:   readersOf(w),
-		// Bytes that several keys share leave a tier only if another tier keeps them.
+		// Bytes that several keys share leave memory only if the SSD tier keeps them, and never the SSD tier: the
+		// catalogue has a record of each link that names them.
 		Links: 0,
 	}
 	other := FlagMemory | FlagSSD
-	if rec.chain != 0 && w&other != other {
+	if rec.chain != 0 && (tier == TierSSD || w&other != other) {
 		st.Links = 1
 	}
 	ok = policy.Evictable(st)

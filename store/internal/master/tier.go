@@ -115,13 +115,14 @@ func (m *Master) evictGroup(now int64, v Victim, tier Tier) ([]Evicted, error) {
 	if atomic.LoadInt64(&m.mem.at(g).lease) > now {
 		return nil, status.Busy
 	}
-	whole := true
+	whole, durable := true, false
 	for _, r := range members {
 		rec := m.mem.at(r)
 		w := loadWord(rec)
 		if stateOf(w) != Committed || w&FlagLink != 0 || w&FlagHardPin != 0 {
 			return nil, status.Busy
 		}
+		durable = durable || w&FlagDurable != 0
 		if w&(FlagMemory<<tier) == 0 {
 			continue
 		}
@@ -129,6 +130,9 @@ func (m *Master) evictGroup(now int64, v Victim, tier Tier) ([]Evicted, error) {
 			return nil, status.Busy
 		}
 		whole = whole && hasOther(w, tier)
+	}
+	if durable && !whole {
+		return nil, status.Busy // what is durable is not removed, so nothing of its group may be
 	}
 	var out []Evicted
 	for _, r := range members {

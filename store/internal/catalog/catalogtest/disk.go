@@ -91,6 +91,20 @@ func (d *Disk) Inject(f Fault) {
 	d.mu.faults = append(d.mu.faults, &f)
 }
 
+// Heal forgets the faults that have not happened.
+func (d *Disk) Heal() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.faults = nil
+}
+
+// Armed reports whether a fault has not happened yet.
+func (d *Disk) Armed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.mu.faults) > 0
+}
+
 // Corrupt flips one bit of the stored record of one generation, if there is one, on the disk and in what is visible.
 func (d *Disk) Corrupt(tenant, key string, gen uint64, bit int) {
 	d.mu.Lock()

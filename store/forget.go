@@ -1,0 +1,260 @@
+package store
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
+	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+)
+
+// recordOrder orders writes of the catalogue that follow from what the master said. Who writes records of objects
+// that others can see holds it from its look at the master to the end of its write; who deletes the records of
+// objects that it took out of the master holds it for reading, which is enough: a record that was written before the
+// object went is deleted after, and after it went none is written.
+type recordOrder struct {
+	sync.RWMutex
+	behind atomic.Bool // a write failed: what the master says may not be on disk
+}
+
+// forgotten is space on the SSD tier that the catalogue no longer names.
+type forgotten struct {
+	loc    master.Loc
+	keyLen int
+	size   int64
+}
+
+// deletion is a record that the catalogue is to forget, and what can go once it has.
+type deletion struct {
+	key    master.Key
+	gen    uint64
+	pinned master.Ref // to release, if not 0
+	space  forgotten  // to free, if its size is not 0
+}
+
+// freeList is space that may be freed after the catalogue's next sync, and records that it could not be brought to
+// forget yet. Until it has, their space stays.
+type freeList struct {
+	sync.Mutex
+	list   []forgotten
+	linked []forgotten // files that were to be freed but have hard links
+	failed []deletion
+}
+
+func (f *freeList) keep(space forgotten) {
+	f.Lock()
+	f.linked = append(f.linked, space)
+	f.Unlock()
+}
+
+func (f *freeList) takeLinked() []forgotten {
+	f.Lock()
+	defer f.Unlock()
+	list := f.linked
+	f.linked = nil
+	return list
+}
+
+func (f *freeList) add(space ...forgotten) {
+	f.Lock()
+	f.list = append(f.list, space...)
+	f.Unlock()
+}
+
+func (f *freeList) take() []forgotten {
+	f.Lock()
+	defer f.Unlock()
+	list := f.list
+	f.list = nil
+	return list
+}
+
+func (f *freeList) addFailed(list []deletion) {
+	f.Lock()
+	f.failed = append(f.failed, list...)
+	f.Unlock()
+}
+
+func (f *freeList) takeFailed() []deletion {
+	f.Lock()
+	defer f.Unlock()
+	list := f.failed
+	f.failed = nil
+	return list
+}
+
+// freeForgotten syncs the catalogue, then frees what it had forgotten before.
+func (c *core) freeForgotten() error {
+	if err := c.retryDeletes(); err != nil {
+		return err
+	}
+	list := c.frees.take()
+	if len(list) == 0 {
+		return nil
+	}
+	var empty catalog.Batch
+	if err := c.catalog.Apply(&empty, true); err != nil {
+		c.frees.add(list...)
+		return errors.WithMessage(err, "sync catalogue")
+	}
+	for _, f := range list {
+		c.free(f)
+	}
+	return nil
+}
+
+// free gives space of the SSD tier back. A file that somebody has a hard link to keeps its blocks: it counts as long
+// as the link is there.
+func (c *core) free(f forgotten) {
+	if f.loc.Own != 0 && hasLinks(c.tier.OwnPath(f.loc.Own)) {
+		c.frees.keep(f)
+		return
+	}
+	c.stamps.drop(ssdStamp(f.loc.Own))
+	c.tier.Free(ssdLoc(f.loc), f.keyLen, f.size)
+}
+
+// freeUnlinked looks again at the files that had links.
+func (c *core) freeUnlinked() {
+	for _, f := range c.frees.takeLinked() {
+		c.free(f)
+	}
+}
+
+// deleteRecords makes the catalogue forget objects that left the master. What fails is tried again later, with its
+// space kept, since nobody knows whether the records are there. The caller holds records for reading, or nobody can
+// know of the objects.
+func (c *core) deleteRecords(list []deletion, sync bool) error {
+	var b changes
+	for _, d := range list {
+		b.Delete(d.key.Tenant, d.key.Name, d.gen)
+	}
+	if err := b.apply(c.catalog, sync); err != nil {
+		c.frees.addFailed(list)
+		signal(c.wake.janitor)
+		return err
+	}
+	for _, d := range list {
+		if d.pinned != 0 {
+			c.m.Release(d.pinned)
+		}
+		if d.space.size != 0 {
+			c.frees.add(d.space)
+		}
+	}
+	return nil
+}
+
+// retryDeletes tries again what deleteRecords could not do. Meanwhile an object that only left the SSD tier may be
+// there again: then its record is the new one.
+func (c *core) retryDeletes() error {
+	list := c.frees.takeFailed()
+	if len(list) == 0 {
+		return nil
+	}
+	c.records.Lock()
+	var b changes
+	for _, d := range list {
+		if o, err := c.m.Stat(d.key); err != nil || o.Gen != d.gen || o.Flags&master.FlagSSD == 0 {
+			b.Delete(d.key.Tenant, d.key.Name, d.gen)
+		}
+	}
+	err := b.apply(c.catalog, false)
+	c.records.Unlock()
+	if err != nil {
+		c.frees.addFailed(list)
+		return errors.WithMessage(err, "catalogue")
+	}
+	for _, d := range list {
+		if d.pinned != 0 {
+			c.m.Release(d.pinned)
+		}
+		if d.space.size != 0 {
+			c.frees.add(d.space)
+		}
+	}
+	c.runEffects()
+	return nil
+}
+
+// forget takes objects out of the catalogue that were removed or replaced, and lets go of their space. Removals of
+// durable objects are on stable storage when it returns. Names and gone are parallel.
+func (c *core) forget(tenant string, names []string, gone []master.Replaced) error {
+	if c.catalog == nil {
+		return nil
+	}
+	var list []deletion
+	sync := false
+	for i, g := range gone {
+		if g.Pinned != 0 {
+			list = append(list, deletion{key: master.Key{Tenant: tenant, Name: names[i]}, gen: g.Gen, pinned: g.Pinned})
+			sync = sync || g.Durable
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	err := c.retryDeletes() // they may name the same keys, and this must not come back
+	if err != nil {
+		c.frees.addFailed(list)
+	} else {
+		c.records.RLock()
+		err = c.deleteRecords(list, sync)
+		c.records.RUnlock()
+	}
+	if err != nil {
+		return errors.WithMessage(durabilityError{named(err)}, "catalogue")
+	}
+	return nil
+}
+
+func (c *core) forgetOne(tenant, name string, g master.Replaced) error {
+	if g.Pinned == 0 || c.catalog == nil {
+		return nil
+	}
+	return c.forget(tenant, []string{name}, []master.Replaced{g})
+}
+
+// undo takes back what was written for objects that did not become visible, so that a tier in doubt about them
+// works again.
+func (c *core) undo(list []deletion) {
+	if len(list) == 0 {
+		return
+	}
+	if c.deleteRecords(list, false) == nil {
+		_ = c.freeForgotten() // what can't be freed now stays on the list
+	}
+}
+
+// changes is a batch of any size: what is over the limit of one write is written before. What a crash then leaves is
+// the first of them.
+type changes struct {
+	full []*catalog.Batch
+	b    catalog.Batch
+}
+
+const changesBytes = catalog.MaxBatchBytes / 8
+
+func (b *changes) Put(r *catalog.Record) { b.b.Put(r); b.cut() }
+
+func (b *changes) Delete(tenant, key string, gen uint64) { b.b.Delete(tenant, key, gen); b.cut() }
+
+func (b *changes) cut() {
+	if b.b.Bytes() >= changesBytes {
+		full := b.b
+		b.full, b.b = append(b.full, &full), catalog.Batch{}
+	}
+}
+
+func (b *changes) any() bool { return b.b.Len() > 0 || len(b.full) > 0 }
+
+func (b *changes) apply(c catalog.Catalog, sync bool) error {
+	for _, full := range b.full {
+		if err := c.Apply(full, false); err != nil {
+			return err
+		}
+	}
+	return c.Apply(&b.b, sync)
+}

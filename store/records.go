@@ -1,0 +1,68 @@
+package store
+
+import (
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
+	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+)
+
+// rewrite brings the catalogue's records of the tenant's objects on the SSD tier up to date, on stable storage if one
+// is durable.
+func (s *Store) rewrite(names []string) error {
+	keys := make([]master.Key, len(names))
+	for i, name := range names {
+		keys[i] = s.key(name)
+	}
+	return s.rewriteKeys(keys)
+}
+
+func (c *core) rewriteKeys(keys []master.Key) error {
+	if c.catalog == nil || len(keys) == 0 {
+		return nil
+	}
+	sync, err := c.rewriteNow(keys)
+	if err == nil && sync {
+		var empty catalog.Batch
+		err = c.catalog.Apply(&empty, true)
+	}
+	if err != nil {
+		c.records.behind.Store(true)
+		return errors.WithMessage(durabilityError{named(err)}, "catalogue")
+	}
+	return nil
+}
+
+// rewriteNow writes without sync, in order with all others who write records of these objects.
+func (c *core) rewriteNow(keys []master.Key) (durable bool, err error) {
+	c.records.Lock()
+	defer c.records.Unlock()
+	var b changes
+	for _, k := range keys {
+		o, err := c.m.Stat(k)
+		if err != nil || o.Flags&master.FlagSSD == 0 {
+			continue
+		}
+		r := c.recordOf(k, &o)
+		b.Put(&r)
+		durable = durable || o.Flags&master.FlagDurable != 0
+	}
+	if !b.any() {
+		return false, nil
+	}
+	return durable, b.apply(c.catalog, false)
+}
+
+// recordOf is the catalogue's record of an object that is on the SSD tier.
+func (c *core) recordOf(k master.Key, o *master.Object) catalog.Record {
+	r := catalogueRecord(k, o, c.m.GroupOf(k), o.Flags&master.FlagDurable != 0, ssdLoc(o.SSD))
+	if o.Flags&master.FlagLink != 0 {
+		r.Target = c.m.OwnerName(k)
+	}
+	if o.SSD.Own != 0 {
+		if id, ok := c.stamps.get(ssdStamp(o.SSD.Own)); ok {
+			r.OwnMtime = id.mtimeNs
+		}
+	}
+	return r
+}
