@@ -34,10 +34,17 @@ func (m *Manager) Abort(ctx context.Context, ref Ref) error {
 		running.stop()
 		<-running.done
 	}
-	if ok, err := m.s.Probe(ref.ManifestKey()); err != nil || ok {
+	ended := running != nil && errors.Is(running.err, context.Canceled) // it may have stored nothing yet
+	if ok, err := m.s.Probe(ref.ManifestKey()); err != nil {
+		return errors.WithMessagef(err, "abort %v", ref)
+	} else if ok {
 		return errors.WithMessagef(ErrInvalid, "abort %v: it is READY; use Delete", ref)
 	}
-	if ok, err := m.s.Probe(ref.recordKey()); err != nil || !ok {
+	if ok, err := m.s.Probe(ref.recordKey()); err != nil {
+		return errors.WithMessagef(err, "abort %v", ref)
+	} else if !ok && ended {
+		return nil
+	} else if !ok {
 		return errors.WithMessagef(ErrNotFound, "abort %v", ref)
 	}
 	return errors.WithMessagef(m.eraseIdle(ctx, ref), "abort %v", ref)

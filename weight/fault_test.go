@@ -189,6 +189,7 @@ func TestRemarkableModels(t *testing.T) {
 
 // TestManyFiles imports a model of 10 000 files, more of them than memory has room for.
 func TestManyFiles(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	e := newEnv(t, store.Options{Dir: t.TempDir(), MemoryBytes: 32 * mib})
 	const n = 10_000
@@ -211,7 +212,8 @@ func TestManyFiles(t *testing.T) {
 	require.Len(t, entries, n+1)
 	require.NoError(t, l.Close())
 	require.NoError(t, e.m.Delete(ctx, ref))
-	e.nothing()
+	require.Empty(t, keysOf(t, e.s, ""))
+	require.Empty(t, files(t, e.m.loadRoot))
 }
 
 // TestSmallFilesBeyondMemory imports more bytes of small files than memory can hold.

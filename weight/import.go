@@ -120,13 +120,15 @@ func (m *Manager) Import(ctx context.Context, q ImportRequest) (*ImportResult, e
 	if err != nil {
 		return nil, err
 	}
-	r, err := i.Wait(ctx)
-	if ctx.Err() != nil {
-		i.Cancel()
-		<-i.done
-		return nil, errors.WithMessagef(ctx.Err(), "import %v", q.Ref)
+	select {
+	case <-i.done:
+		return i.result, i.err
+	case <-ctx.Done():
 	}
-	return r, err
+	if i.leave() {
+		<-i.done
+	}
+	return nil, errors.WithMessagef(ctx.Err(), "import %v", q.Ref)
 }
 
 // Start begins an import and returns at once. A second Start of the same import while it runs returns the running one;
@@ -187,14 +189,19 @@ func (i *Import) Wait(ctx context.Context) (*ImportResult, error) {
 
 // Cancel says that this caller has no more interest; the import ends when no caller has. What it has stored completely
 // stays for the next one.
-func (i *Import) Cancel() {
+func (i *Import) Cancel() { i.leave() }
+
+// leave reports whether the import ends with it. The cancellation is seen by whoever looks under the lock, so that
+// nobody joins an import that is about to end.
+func (i *Import) leave() (last bool) {
 	i.m.mu.Lock()
+	defer i.m.mu.Unlock()
 	i.users--
-	last := i.users <= 0
-	i.m.mu.Unlock()
-	if last {
-		i.cancel()
+	if i.users > 0 {
+		return false
 	}
+	i.cancel()
+	return true
 }
 
 func (i *Import) stop() { i.cancel() }

@@ -22,6 +22,7 @@ const (
 	smallFile  = 1 << 20 // files below are stored in batches, with one sync for each
 	batchFiles = 128
 	batchBytes = 16 << 20
+	linkBytes  = 64 << 10 // files below are stored again: a link costs about as much
 )
 
 // identity is what is remembered of a source file, to know it again.
@@ -29,20 +30,15 @@ func identity(f source.Info) string {
 	return fmt.Sprintf("%d %d %s %s:%s", f.Size, f.ModTime.UnixNano(), f.ETag, f.Digest.Algorithm, f.Digest.Hex)
 }
 
-// content identifies bytes.
-type content struct {
-	sha256 string
-	size   int64
-}
-
 // storing is the storing of all files of an import.
 type storing struct {
 	*Import
 	src source.Source
 
+	known known
+
 	mu    sync.Mutex
 	files []File
-	known map[content]string // keys that have these bytes, of all READY revisions and this one
 	r     *ImportResult
 	err   error
 }
@@ -50,7 +46,7 @@ type storing struct {
 // storeAll stores every file and returns them by name. Large files go side by side, small ones in batches.
 func (i *Import) storeAll(ctx context.Context, src source.Source, c *choice, r *ImportResult) ([]File, error) {
 	s := &storing{Import: i, src: src, r: r}
-	if err := s.learn(ctx); err != nil {
+	if err := s.known.learn(ctx, i.m); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -125,44 +121,15 @@ func batches(files []source.Info) (out [][]source.Info) {
 	return out
 }
 
-// learn finds out which bytes the store has already.
-func (s *storing) learn(ctx context.Context) error {
-	s.known = make(map[content]string)
-	all, err := s.m.scan(ctx)
-	if err != nil {
-		return err
-	}
-	for _, f := range all {
-		if f.manifest == nil {
-			continue
-		}
-		for _, file := range f.manifest.Files {
-			if file.Key != "" && s.m.problem(file) == "" {
-				s.known[content{file.SHA256, file.Size}] = file.Key
-			}
-		}
-	}
-	return nil
-}
-
 func (s *storing) done(f File, reused bool) {
 	s.mu.Lock()
 	s.files = append(s.files, f)
-	if f.Key != "" {
-		s.known[content{f.SHA256, f.Size}] = f.Key
-	}
 	s.mu.Unlock()
 	s.filesDone.Add(1)
 	s.bytesDone.Add(f.Size)
 	if reused {
 		s.reused.Add(1)
 	}
-}
-
-func (s *storing) knownKey(c content) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.known[c]
 }
 
 // storeBatch stores one large file or several small ones.
@@ -199,6 +166,7 @@ func (s *storing) resume(ctx context.Context, f source.Info) (done bool, err err
 	if s.m.problem(file) != "" {
 		return false, nil
 	}
+	s.known.offer(contentOf(file), file.Key)
 	s.mu.Lock()
 	s.r.Resumed++
 	s.mu.Unlock()
@@ -212,38 +180,54 @@ func (i *Import) options() *store.PutOptions {
 		Replicas: i.q.Replicas, Replace: true}
 }
 
-// storeLarge streams a file into the store, hashing it on the way.
+// storeLarge streams a file into the store, hashing it on the way. If what it should share goes away meanwhile, it is
+// read once more.
 func (s *storing) storeLarge(ctx context.Context, f source.Info) error {
+	for {
+		file, linked, err := s.stream(ctx, f)
+		if errors.Is(err, errTargetGone) {
+			continue // which is forgotten now
+		}
+		if err == nil {
+			err = s.m.s.Put(ctx, s.q.Ref.receiptKey(f.Name), receiptOf(file, f), s.m.metadata())
+		}
+		if err == nil {
+			s.done(file, linked)
+		}
+		return err
+	}
+}
+
+func (s *storing) stream(ctx context.Context, f source.Info) (file File, linked bool, err error) {
 	in, err := s.src.Open(ctx, f)
 	if err != nil {
-		return err
+		return file, false, err
 	}
 	defer func() { _ = in.Close() }()
 	w, err := s.m.s.Create(ctx, s.q.Ref.FileKey(f.Name), f.Size, s.options())
 	if err != nil {
-		return err
+		return file, false, err
 	}
 	defer w.Abort()
 	h := sha256.New()
 	if err := s.copy(ctx, w, in, h); err != nil {
-		return err
+		return file, false, err
 	}
-	file := File{Name: f.Name, Key: s.q.Ref.FileKey(f.Name), Size: f.Size, SHA256: hex.EncodeToString(h.Sum(nil))}
+	file = File{Name: f.Name, Key: s.q.Ref.FileKey(f.Name), Size: f.Size, SHA256: hex.EncodeToString(h.Sum(nil))}
 	if err := checkDigest(f, file.SHA256); err != nil {
-		return err
+		return file, false, err
 	}
-	linked, err := s.link(ctx, w, file)
-	if err == nil && !linked {
+	target, err := s.known.claim(ctx, contentOf(file))
+	switch {
+	case err != nil:
+		return file, false, err
+	case target == "":
 		err = w.Commit(ctx)
+		s.known.settle(contentOf(file), file.Key, err)
+		return file, false, err
 	}
-	if err != nil {
-		return err
-	}
-	if err := s.m.s.Put(ctx, s.q.Ref.receiptKey(f.Name), receiptOf(file, f), s.m.metadata()); err != nil {
-		return err
-	}
-	s.done(file, linked)
-	return nil
+	w.Abort()
+	return file, true, s.link(ctx, file, target)
 }
 
 // copy moves the whole file through the hash into the writer.
@@ -281,10 +265,10 @@ func (t *hashingReader) Read(p []byte) (int, error) {
 // end reads to the end of the stream, which is where a source says that the file has changed.
 func (t *hashingReader) end() error {
 	var one [1]byte
-	switch n, err := t.r.Read(one[:]); {
-	case n > 0:
+	switch _, err := io.ReadFull(t.r, one[:]); err {
+	case nil:
 		return errors.WithMessage(source.ErrChanged, "it has grown")
-	case err == io.EOF:
+	case io.EOF:
 		return nil
 	default:
 		return err
@@ -299,25 +283,25 @@ func checkDigest(f source.Info, sum string) error {
 	return nil
 }
 
-// link gives the file the bytes of an equal one that the store has, instead of those just written.
-func (s *storing) link(ctx context.Context, w *store.Writer, f File) (bool, error) {
-	target := s.knownKey(content{f.SHA256, f.Size})
-	if target == "" || target == f.Key {
-		return false, nil
-	}
-	w.Abort()
+// link gives the file the bytes of an equal one that the store has.
+func (s *storing) link(ctx context.Context, f File, target string) error {
 	if err := s.m.remove(f.Key); err != nil { // left by an earlier import
-		return false, err
+		return err
 	}
 	o := s.options()
 	o.Replace = false
-	if err := s.m.s.Link(ctx, f.Key, target, o); err != nil {
-		return false, errors.WithMessagef(err, "share the bytes of %.128q", target)
+	err := s.m.s.Link(ctx, f.Key, target, o)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoReplica) {
+		s.known.forget(contentOf(f), target)
+		return errTargetGone
+	}
+	if err != nil {
+		return errors.WithMessagef(err, "share the bytes of %.128q", target)
 	}
 	s.mu.Lock()
 	s.r.Linked++
 	s.mu.Unlock()
-	return true, nil
+	return nil
 }
 
 func receiptOf(file File, f source.Info) []byte {
@@ -328,39 +312,112 @@ func receiptOf(file File, f source.Info) []byte {
 	return p
 }
 
-// storeSmall reads files whole and stores them and their receipts with one sync.
+// small is a file that was read whole.
+type small struct {
+	File
+	info source.Info
+	data []byte
+}
+
+// storeSmall reads files whole and stores them and their receipts with one sync. Those worth it share the bytes of equal
+// ones: after the others, so that nobody waits for a claim while it has one.
 func (s *storing) storeSmall(ctx context.Context, batch []source.Info) error {
-	var items []store.PutItem
-	var files []File
-	for _, f := range batch {
-		p, err := s.readWhole(ctx, f)
+	var fresh, equal []small
+	fail := func(err error) error {
+		for _, f := range fresh {
+			s.settleSmall(f, err)
+		}
+		return err
+	}
+	for _, info := range batch {
+		f, err := s.readOne(ctx, info)
 		if err != nil {
+			return fail(errors.WithMessagef(err, "file %q", info.Name))
+		}
+		if f.Size >= linkBytes && !s.known.tryClaim(contentOf(f.File)) {
+			equal = append(equal, f)
+		} else {
+			fresh = append(fresh, f)
+		}
+	}
+	if err := s.putSmall(ctx, fresh); err != nil {
+		return fail(err)
+	}
+	for _, f := range fresh {
+		s.settleSmall(f, nil)
+	}
+	for _, f := range equal {
+		if err := s.shareSmall(ctx, f); err != nil {
 			return errors.WithMessagef(err, "file %q", f.Name)
 		}
-		sum := sha256.Sum256(p)
-		file := File{Name: f.Name, Size: f.Size, SHA256: hex.EncodeToString(sum[:])}
-		if err := checkDigest(f, file.SHA256); err != nil {
-			return errors.WithMessagef(err, "file %q", f.Name)
+	}
+	return nil
+}
+
+func (s *storing) settleSmall(f small, err error) {
+	if f.Size >= linkBytes {
+		s.known.settle(contentOf(f.File), f.Key, err)
+	}
+}
+
+// shareSmall links a file to an equal one, or stores it if that came to nothing.
+func (s *storing) shareSmall(ctx context.Context, f small) error {
+	for {
+		target, err := s.known.claim(ctx, contentOf(f.File))
+		if err != nil {
+			return err
 		}
-		files = append(files, file)
-		if len(p) > 0 {
-			file.Key = s.q.Ref.FileKey(f.Name)
-			files[len(files)-1] = file
-			items = append(items, store.PutItem{Key: file.Key, Parts: [][]byte{p}, Opts: s.options()})
+		if target == "" {
+			err = s.putSmall(ctx, []small{f})
+			s.settleSmall(f, err)
+			return err
 		}
-		if f.Size > 0 {
-			items = append(items, store.PutItem{Key: s.q.Ref.receiptKey(f.Name), Parts: [][]byte{receiptOf(file, f)}, Opts: s.m.metadata()})
+		err = s.link(ctx, f.File, target)
+		if errors.Is(err, errTargetGone) {
+			continue
 		}
+		if err == nil {
+			err = s.m.s.Put(ctx, s.q.Ref.receiptKey(f.Name), receiptOf(f.File, f.info), s.m.metadata())
+		}
+		if err == nil {
+			s.done(f.File, true)
+		}
+		return err
+	}
+}
+
+func (s *storing) putSmall(ctx context.Context, batch []small) error {
+	var items []store.PutItem
+	for _, f := range batch {
+		if f.Size == 0 {
+			continue
+		}
+		items = append(items, store.PutItem{Key: f.Key, Parts: [][]byte{f.data}, Opts: s.options()},
+			store.PutItem{Key: s.q.Ref.receiptKey(f.Name), Parts: [][]byte{receiptOf(f.File, f.info)}, Opts: s.m.metadata()})
 	}
 	for k, err := range s.m.s.PutBatch(ctx, items) {
 		if err != nil {
 			return errors.WithMessagef(err, "%.128q", items[k].Key)
 		}
 	}
-	for _, f := range files {
-		s.done(f, false)
+	for _, f := range batch {
+		s.done(f.File, false)
 	}
 	return nil
+}
+
+// readOne reads a small file and describes it.
+func (s *storing) readOne(ctx context.Context, info source.Info) (small, error) {
+	p, err := s.readWhole(ctx, info)
+	if err != nil {
+		return small{}, err
+	}
+	sum := sha256.Sum256(p)
+	f := small{File{Name: info.Name, Size: info.Size, SHA256: hex.EncodeToString(sum[:])}, info, p}
+	if f.Size > 0 {
+		f.Key = s.q.Ref.FileKey(info.Name)
+	}
+	return f, checkDigest(info, f.SHA256)
 }
 
 func (s *storing) readWhole(ctx context.Context, f source.Info) ([]byte, error) {
@@ -380,91 +437,4 @@ func (s *storing) readWhole(ctx context.Context, f source.Info) ([]byte, error) 
 	}
 	s.read.Add(f.Size)
 	return p, (&hashingReader{ctx: ctx, r: r}).end()
-}
-
-// compare is an import of a revision that is READY: nothing is written, the bytes must be the same.
-func (i *Import) compare(ctx context.Context, src source.Source, c *choice, man *Manifest, r *ImportResult) (*ImportResult, error) {
-	i.setPhase("comparing")
-	r.Manifest, r.Existed = man, true
-	for _, f := range man.Files {
-		if p := i.m.problem(f); p != "" {
-			return nil, errors.WithMessagef(ErrDamaged, "the revision exists, but its file %q: %s", f.Name, p)
-		}
-	}
-	same, differs := compareNames(c.files, man)
-	err := i.compareBytes(ctx, src, c.files[:same], man)
-	if err == nil {
-		err = differs
-	}
-	r.Read = i.read.Load()
-	return r, err
-}
-
-// compareNames compares names and sizes. It returns how many of the source's files are the same in the manifest up to
-// the first difference, and what that is.
-func compareNames(files []source.Info, man *Manifest) (same int, differs error) {
-	for k, f := range files {
-		switch {
-		case k == len(man.Files) || f.Name < man.Files[k].Name:
-			return k, errors.WithMessagef(ErrDifferent, "it has no file %q", f.Name)
-		case f.Name > man.Files[k].Name:
-			return k, errors.WithMessagef(ErrDifferent, "the source has no file %q", man.Files[k].Name)
-		case f.Size != man.Files[k].Size:
-			return k, errors.WithMessagef(ErrDifferent, "file %q has %d bytes, the source %d", f.Name, man.Files[k].Size, f.Size)
-		}
-	}
-	if n := len(files); n < len(man.Files) {
-		return n, errors.WithMessagef(ErrDifferent, "the source has no file %q", man.Files[n].Name)
-	}
-	return len(files), nil
-}
-
-// compareBytes hashes the source's files, several at a time, and names the first by name that differs.
-func (i *Import) compareBytes(ctx context.Context, src source.Source, files []source.Info, man *Manifest) error {
-	errs := make([]error, len(files))
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range i.parallel() {
-		workers.Go(func() {
-			for k := range next {
-				errs[k] = i.compareFile(ctx, src, files[k], man)
-			}
-		})
-	}
-	for k := range files {
-		next <- k
-	}
-	close(next)
-	workers.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (i *Import) compareFile(ctx context.Context, src source.Source, f source.Info, man *Manifest) error {
-	in, err := src.Open(ctx, f)
-	if err != nil {
-		return errors.WithMessagef(err, "file %q", f.Name)
-	}
-	defer func() { _ = in.Close() }()
-	r, err := in.NewReader(ctx, 0, -1)
-	if err != nil {
-		return errors.WithMessagef(err, "file %q", f.Name)
-	}
-	defer func() { _ = r.Close() }()
-	h := sha256.New()
-	tee := &hashingReader{ctx: ctx, r: r, h: h, count: i.read.Add}
-	if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, tee, make([]byte, 1<<20)); err != nil {
-		return errors.WithMessagef(err, "file %q", f.Name)
-	}
-	have, _ := man.File(f.Name)
-	if got := hex.EncodeToString(h.Sum(nil)); got != have.SHA256 {
-		return errors.WithMessagef(ErrDifferent, "file %q: SHA-256 %s, the source has %s", f.Name, have.SHA256, got)
-	}
-	i.filesDone.Add(1)
-	i.bytesDone.Add(f.Size)
-	return nil
 }

@@ -59,7 +59,7 @@ func (m *Manager) importing(ref Ref) bool {
 }
 
 // Usage is what a READY revision takes. Shared is the part of Bytes that another revision, or another file of the same
-// one, has too: it would not be freed by a Delete of this one alone.
+// one, has too: it would not be freed by a Delete of this one alone. Equal files of a few KiB don't share.
 type Usage struct {
 	Ref    Ref   `json:"ref"`
 	Bytes  int64 `json:"bytes"`
@@ -72,29 +72,22 @@ func (m *Manager) Usage(ctx context.Context) (revisions []Usage, total int64, er
 	if err != nil {
 		return nil, 0, err
 	}
-	type content struct {
-		sha256 string
-		size   int64
-	}
-	count := make(map[content]int)
+	sharing := make(map[content]*sharers)
 	for _, f := range all {
-		if f.manifest == nil {
-			continue
+		for _, file := range f.files() {
+			m.countSharer(sharing, file)
 		}
-		for _, file := range f.manifest.Files {
-			c := content{file.SHA256, file.Size}
-			if count[c]++; count[c] == 1 {
-				total += file.Size
-			}
-		}
+	}
+	for c, n := range sharing {
+		total += c.size * max(n.owners, 1) // the owner's key may be gone
 	}
 	for ref, f := range all {
 		if f.manifest == nil {
 			continue
 		}
 		u := Usage{Ref: ref, Bytes: f.manifest.Size}
-		for _, file := range f.manifest.Files {
-			if count[content{file.SHA256, file.Size}] > 1 {
+		for _, file := range f.files() {
+			if n := sharing[contentOf(file)]; n.links > 0 && n.links+n.owners > 1 {
 				u.Shared += file.Size
 			}
 		}
@@ -104,4 +97,33 @@ func (m *Manager) Usage(ctx context.Context) (revisions []Usage, total int64, er
 		return cmp.Or(cmp.Compare(a.Ref.ModelID, b.Ref.ModelID), cmp.Compare(a.Ref.Revision, b.Ref.Revision))
 	})
 	return revisions, total, nil
+}
+
+// sharers counts the objects with the same bytes: those that have them, and links to one of these.
+type sharers struct{ owners, links int64 }
+
+func (m *Manager) countSharer(all map[content]*sharers, f File) {
+	n := all[contentOf(f)]
+	if n == nil {
+		n = new(sharers)
+		all[contentOf(f)] = n
+	}
+	if info, err := m.s.Stat(f.Key); err == nil && info.Link {
+		n.links++
+	} else {
+		n.owners++
+	}
+}
+
+// files are the files of a READY revision that have bytes.
+func (f *found) files() (out []File) {
+	if f.manifest == nil {
+		return nil
+	}
+	for _, file := range f.manifest.Files {
+		if file.Size > 0 {
+			out = append(out, file)
+		}
+	}
+	return out
 }
