@@ -16,7 +16,7 @@ func (m *Manager) Delete(ctx context.Context, ref Ref) error {
 	if errors.Is(err, ErrNotReady) {
 		return errors.WithMessagef(err, "delete %v: use Abort", ref)
 	}
-	if err != nil && !errors.Is(err, ErrUnreadable) {
+	if err != nil && !errors.Is(err, ErrUnreadable) && !errors.Is(err, store.ErrChecksum) && !errors.Is(err, store.ErrNoReplica) {
 		return errors.WithMessagef(err, "delete %v", ref)
 	}
 	return errors.WithMessagef(m.eraseIdle(ctx, ref), "delete %v", ref)

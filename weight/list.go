@@ -18,6 +18,7 @@ type Summary struct {
 	Started time.Time `json:"started,omitzero"`  // of an unfinished import
 	Running bool      `json:"running,omitempty"` // the import runs in this process
 	InUse   []Holder  `json:"in_use,omitempty"`  // who has it loaded
+	Problem string    `json:"problem,omitempty"` // with what is stored about it; there is no State then
 }
 
 // List describes the revisions of a model, or of all models for "", ordered by model and revision. A revision that is
@@ -40,6 +41,8 @@ func (m *Manager) List(ctx context.Context, modelID string) ([]Summary, error) {
 		case f.record != nil:
 			s.State, s.Source, s.Files, s.Size = Importing, f.record.Source, f.record.Files, f.record.Size
 			s.Stored, s.Started, s.Running = f.stored, f.record.Started, m.importing(ref)
+		case f.problem != nil:
+			s.Problem = f.problem.Error()
 		default:
 			continue
 		}

@@ -182,8 +182,8 @@ type receipt struct {
 type found struct {
 	manifest *Manifest
 	record   *record
-	receipts int
 	stored   int64 // bytes that receipts stand for
+	problem  error // with the manifest or the record, which is nil then
 }
 
 // scan finds all revisions that the store knows of.
@@ -222,14 +222,18 @@ func (m *Manager) note(ctx context.Context, f *found, ref Ref, rest string) (err
 		var r *receipt
 		name, _ := decode(strings.TrimPrefix(rest, "receipt:"))
 		if r, err = m.receipt(ctx, ref, name); r != nil {
-			f.receipts++
 			f.stored += r.Size
 		}
 	}
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotReady) {
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, ErrNotFound), errors.Is(err, ErrNotReady):
 		return nil // it went meanwhile
+	case errors.Is(err, store.ErrClosed), ctx.Err() != nil:
+		return err
+	case err != nil && f.problem == nil:
+		f.problem = err // which must not stand in the way of other revisions
 	}
-	return err
+	return nil
 }
 
 // Manifest is the manifest of a READY revision.
@@ -251,7 +255,10 @@ func (m *Manager) Manifest(ctx context.Context, ref Ref) (*Manifest, error) {
 	if err == nil && man.Ref() != ref {
 		err = errors.WithMessagef(ErrUnreadable, "it is %v's", man.Ref())
 	}
-	return man, errors.WithMessagef(err, "%v", ref)
+	if err != nil {
+		return nil, errors.WithMessagef(err, "%v", ref)
+	}
+	return man, nil
 }
 
 // getJSON reads a METADATA object; nil without an error when there is none.
@@ -274,8 +281,13 @@ func (m *Manager) record(ctx context.Context, ref Ref) (*record, error) {
 	return getJSON[record](ctx, m, ref.recordKey())
 }
 
+// receipt is nil also when it does not parse: the file is read again then.
 func (m *Manager) receipt(ctx context.Context, ref Ref, name string) (*receipt, error) {
-	return getJSON[receipt](ctx, m, ref.receiptKey(name))
+	r, err := getJSON[receipt](ctx, m, ref.receiptKey(name))
+	if errors.Is(err, ErrUnreadable) || errors.Is(err, ErrNewer) {
+		return nil, nil
+	}
+	return r, err
 }
 
 // metadata are the options of the METADATA objects.

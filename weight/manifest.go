@@ -70,9 +70,6 @@ func ParseManifest(p []byte) (*Manifest, error) {
 	if err := strictJSON(p, m); err != nil {
 		return nil, errors.WithMessage(err, "manifest")
 	}
-	if m.Version > FormatVersion {
-		return nil, errors.WithMessagef(ErrNewer, "manifest of format %d, newest known %d", m.Version, FormatVersion)
-	}
 	if err := m.validate(); err != nil {
 		return nil, errors.WithMessagef(ErrUnreadable, "manifest: %v", err)
 	}
@@ -122,10 +119,17 @@ func (f *File) validate(ref Ref) error {
 	return nil
 }
 
-// strictJSON refuses unknown fields, what follows the value, and more than a manifest may have.
+// strictJSON refuses unknown fields, what follows the value, more than a manifest may have, and what a newer version
+// wrote, whose fields may mean something else.
 func strictJSON(p []byte, v any) error {
 	if len(p) > maxManifestBytes {
 		return errors.WithMessagef(ErrUnreadable, "%d bytes, limit %d", len(p), maxManifestBytes)
+	}
+	var version struct {
+		V int `json:"format_version"`
+	}
+	if json.Unmarshal(p, &version) == nil && version.V > FormatVersion {
+		return errors.WithMessagef(ErrNewer, "format %d, newest known %d", version.V, FormatVersion)
 	}
 	d := json.NewDecoder(bytes.NewReader(p))
 	d.DisallowUnknownFields()

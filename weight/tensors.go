@@ -23,7 +23,7 @@ type Tensor struct {
 type index struct {
 	list   []Tensor
 	byName map[string]int
-	man    *Manifest
+	gen    uint64 // of the manifest
 }
 
 // maxIndexes bounds the revisions whose tensors are remembered.
@@ -120,14 +120,15 @@ func (m *Manager) index(ctx context.Context, ref Ref) (*index, error) {
 	m.mu.Lock()
 	x := m.mu.tensors[ref]
 	m.mu.Unlock()
-	if x != nil {
+	info, err := m.s.Stat(ref.ManifestKey())
+	if err == nil && x != nil && x.gen == info.Generation {
 		return x, nil
 	}
 	man, err := m.Manifest(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	x = &index{man: man, byName: make(map[string]int)}
+	x = &index{gen: info.Generation, byName: make(map[string]int)}
 	for _, f := range man.Files {
 		if !strings.HasSuffix(f.Name, safetensorsSuffix) {
 			continue
