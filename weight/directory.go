@@ -430,9 +430,15 @@ func (m *Manager) holders(ref Ref) []Holder {
 		return nil
 	}
 	out := m.lockHolders(path + lockSuffix)
-	self := os.Getpid()
-	if d != nil && !slices.ContainsFunc(out, func(h Holder) bool { return h.PID == self }) { // it is just being made
-		out = append(out, Holder{PID: self, Command: commandOf(self)})
+	if d == nil && out[0].PID == 0 && m.removeUnused(path) { // it has just ended
+		return nil
 	}
-	return out
+	self := os.Getpid()
+	switch {
+	case d == nil || slices.ContainsFunc(out, func(h Holder) bool { return h.PID == self }):
+		return out
+	case out[0].PID == 0: // it is just being made here
+		out = nil
+	}
+	return append(out, Holder{PID: self, Command: commandOf(self)})
 }

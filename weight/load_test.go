@@ -271,7 +271,7 @@ func TestLoadSurvivesUntilEngineEnds(t *testing.T) {
 		require.DirExists(t, dir)
 		_ = p.stdin.Close() // the engine's too
 		require.Eventually(t, func() bool { return syscall.Kill(engine, 0) != nil || zombie(engine) }, 5*time.Second, time.Millisecond)
-		require.NoError(t, e.m.Delete(ctx, ref))
+		require.Eventually(t, func() bool { return e.m.Delete(ctx, ref) == nil }, 5*time.Second, time.Millisecond)
 		require.NoDirExists(t, dir)
 		e.nothing()
 	}
