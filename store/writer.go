@@ -310,7 +310,7 @@ func (w *Writer) commitOwn(ctx context.Context) error {
 	h := w.p.head()
 	loc, err := s.tier.AppendHead(ctx, h, w.own.ID())
 	if err != nil {
-		w.own.Abort()
+		s.tier.Free(ssd.Loc{Own: w.own.ID()}, 0, 0)
 		return fail(err)
 	}
 	lost := []deletion{undone(w.key, w.p.o.Gen, loc, w.size)}

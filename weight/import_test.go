@@ -371,3 +371,16 @@ func TestRequests(t *testing.T) {
 	_, err = e.m.Load(context.Background(), ref, nil)
 	require.Error(t, err)
 }
+
+// TestManifestBeingWritten asks for a revision in the moment before it is READY.
+func TestManifestBeingWritten(t *testing.T) {
+	ctx := context.Background()
+	e := newEnv(t, store.Options{})
+	w, err := e.s.Create(ctx, ref.ManifestKey(), 10, e.m.metadata())
+	require.NoError(t, err)
+	defer w.Abort()
+	_, err = e.m.Manifest(ctx, ref)
+	require.ErrorIs(t, err, ErrNotReady)
+	_, err = e.m.List(ctx, "")
+	require.NoError(t, err)
+}

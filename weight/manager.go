@@ -243,6 +243,8 @@ func (m *Manager) Manifest(ctx context.Context, ref Ref) (*Manifest, error) {
 	}
 	p, err := m.s.Get(ctx, ref.ManifestKey(), &store.ReadOptions{Verify: store.VerifyAlways})
 	switch {
+	case errors.Is(err, store.ErrNotReady): // it is just being written
+		return nil, errors.WithMessagef(ErrNotReady, "%v: %s", ref, Importing)
 	case errors.Is(err, store.ErrNotFound):
 		if ok, _ := m.s.Probe(ref.recordKey()); ok {
 			return nil, errors.WithMessagef(ErrNotReady, "%v: %s", ref, Importing)
@@ -264,7 +266,7 @@ func (m *Manager) Manifest(ctx context.Context, ref Ref) (*Manifest, error) {
 // getJSON reads a METADATA object; nil without an error when there is none.
 func getJSON[T any](ctx context.Context, m *Manager, key string) (*T, error) {
 	p, err := m.s.Get(ctx, key, &store.ReadOptions{Verify: store.VerifyAlways})
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNotReady) { // or just being written
 		return nil, nil
 	}
 	if err != nil {
