@@ -31,7 +31,8 @@ const usageText = `usage: mooncake_weight COMMAND [flags]
   check   --model-id ID --revision REV [--deep]       check that a revision is whole
   list    [--model-id ID]                             list revisions
   load    [--model-id ID --revision REV] [-- COMMAND] make a directory an engine can open, and start the engine:
-          mooncake-weight://ID/REV and {dir} in COMMAND stand for the directory
+          mooncake-weight://ID/REV and {dir} in COMMAND stand for the directory; what is special to a
+          shell in ID or REV is percent-encoded when the URI is a part of a longer text
   delete  --model-id ID --revision REV                delete a revision that nobody has loaded
   abort   --model-id ID --revision REV                remove an unfinished import
   usage                                               bytes of each revision, shared ones told apart
@@ -63,9 +64,13 @@ func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 
 // Main runs the program and returns its exit code: 0 only when what was asked for holds.
 func Main(program string, args []string, out, errOut io.Writer) int {
-	if len(args) == 0 || args[0] == "-h" || args[0] == "--help" || args[0] == "help" {
+	if len(args) == 0 {
 		fmt.Fprint(errOut, usageText)
 		return exitUsage
+	}
+	if args[0] == "-h" || args[0] == "--help" || args[0] == "help" {
+		fmt.Fprint(out, usageText)
+		return exitOK
 	}
 	run, ok := map[string]func(*cli, context.Context) error{
 		"import": (*cli).runImport, "check": (*cli).runCheck, "list": (*cli).runList, "load": (*cli).runLoad,
@@ -77,7 +82,9 @@ func Main(program string, args []string, out, errOut io.Writer) int {
 	}
 	c := &cli{out: out, err: errOut}
 	c.defineFlags(filepath.Base(program)+" "+args[0], args[0])
-	if err := c.flags.Parse(args[1:]); err != nil {
+	if err := c.flags.Parse(args[1:]); errors.Is(err, flag.ErrHelp) {
+		return exitOK
+	} else if err != nil {
 		return exitUsage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -97,8 +104,14 @@ func Main(program string, args []string, out, errOut io.Writer) int {
 
 var errUsage = errors.New("usage")
 
+// reportedError is a failure that the output for machines has told already.
+type reportedError struct{ error }
+
+func (e reportedError) Unwrap() error { return e.error }
+
 func (c *cli) fail(err error) {
-	if c.json {
+	var reported reportedError
+	if c.json && !errors.As(err, &reported) {
 		_ = json.NewEncoder(c.out).Encode(map[string]any{"ok": false, "error": err.Error(), "code": store.Code(err)})
 	}
 	fmt.Fprintf(c.err, "%s: %v\n", c.flags.Name(), err)

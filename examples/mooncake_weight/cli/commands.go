@@ -28,8 +28,8 @@ func (c *cli) runImport(ctx context.Context) error {
 		}
 		stop := c.watch(i)
 		<-waitOrCancel(ctx, i)
-		stop()
 		r, err := i.Wait(context.Background())
+		stop(err == nil)
 		if err != nil {
 			return err
 		}
@@ -89,23 +89,28 @@ func (c *cli) runCheck(ctx context.Context) error {
 			return err
 		}
 		if c.json {
-			if err := c.printJSON(r); err != nil {
-				return err
-			}
+			err = c.printJSON(r)
 		} else {
-			for _, f := range r.Files {
-				state := "ok"
-				if f.Problem != "" {
-					state = f.Problem
-				}
-				fmt.Fprintf(c.out, "%-9s %10s  %s\n", state, size(f.Size), f.Name)
-			}
-			if r.OK {
-				fmt.Fprintf(c.out, "%s is %s: %d files, %s\n", ref.URI(), r.State, len(r.Files), size(r.Size))
-			}
+			c.printReport(r)
 		}
-		return r.Err()
+		if bad := r.Err(); err == nil && bad != nil {
+			err = reportedError{bad}
+		}
+		return err
 	})
+}
+
+func (c *cli) printReport(r *weight.Report) {
+	for _, f := range r.Files {
+		state := "ok"
+		if f.Problem != "" {
+			state = f.Problem
+		}
+		fmt.Fprintf(c.out, "%-9s %10s  %s\n", state, size(f.Size), f.Name)
+	}
+	if r.OK {
+		fmt.Fprintf(c.out, "%s is %s: %d files, %s\n", r.Ref.URI(), r.State, len(r.Files), size(r.Size))
+	}
 }
 
 func (c *cli) runList(ctx context.Context) error {
@@ -127,7 +132,7 @@ func (c *cli) runList(ctx context.Context) error {
 		fmt.Fprintln(w, "MODEL\tREVISION\tSTATE\tFILES\tSIZE\tSTORED\tIN USE\tSOURCE")
 		for _, s := range all {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", s.Ref.ModelID, s.Ref.Revision, s.State, s.Files, size(s.Size),
-				size(s.Stored), len(s.InUse), s.Source)
+				size(s.Stored), len(s.InUse), s.Source+s.Problem)
 		}
 		return w.Flush()
 	})

@@ -48,47 +48,97 @@ func (c *cli) runLoad(ctx context.Context) error {
 	if err := closeAll(); err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil { // a signal that came before there was an engine to get it
+		return err
+	}
 	err = syscall.Exec(program, substitute(command, ref, dir), os.Environ())
 	return fmt.Errorf("start %s: %w", program, err)
 }
 
-// loadRef is the revision of the flags, else the one that a URI in the command names.
+// loadRef is the revision of the flags, else the one that the first URI in the command names.
 func (c *cli) loadRef(command []string) (weight.Ref, error) {
 	if c.modelID != "" || c.rev != "" {
 		return c.ref()
 	}
+	var bad error
 	for _, arg := range command {
-		if uri, ok := findURI(arg); ok {
-			return weight.ParseURI(uri)
+		spans := findURIs(arg)
+		if s, ok := wholeURI(arg); ok {
+			spans = append(spans, s)
 		}
+		for _, s := range spans {
+			ref, err := weight.ParseURI(arg[s.from:s.to])
+			if err == nil {
+				return ref, nil
+			}
+			bad = fmt.Errorf("%w: %w", errUsage, err)
+		}
+	}
+	if bad != nil {
+		return weight.Ref{}, bad
 	}
 	return c.ref()
 }
 
-// findURI is the mooncake-weight URI in an argument: the argument itself, or what follows its first '='.
-func findURI(arg string) (string, bool) {
-	const start = weight.Scheme + "://"
-	if strings.HasPrefix(arg, start) {
-		return arg, true
+// span is a part of an argument.
+type span struct{ from, to int }
+
+const uriStart = weight.Scheme + "://"
+
+// wholeURI is the URI that an argument is, or that follows its first '='. It may hold any character.
+func wholeURI(arg string) (span, bool) {
+	from := 0
+	if !strings.HasPrefix(arg, uriStart) {
+		from = strings.IndexByte(arg, '=') + 1
 	}
-	if _, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(value, start) {
-		return value, true
+	return span{from, len(arg)}, strings.HasPrefix(arg[from:], uriStart)
+}
+
+// uriEnds are the characters that end a URI inside a longer text, a shell's command for example: in a name they must
+// be percent-encoded there.
+const uriEnds = " \t\r\n\"'`;,&|<>(){}[]$\\"
+
+// findURIs are the URIs anywhere in an argument.
+func findURIs(arg string) (out []span) {
+	for at := 0; ; {
+		i := strings.Index(arg[at:], uriStart)
+		if i < 0 {
+			return out
+		}
+		s := span{at + i, len(arg)}
+		if n := strings.IndexAny(arg[s.from:], uriEnds); n >= 0 {
+			s.to = s.from + n
+		}
+		out = append(out, s)
+		at = s.to
 	}
-	return "", false
 }
 
 // substitute puts the directory in the place of {dir} and of URIs that name the revision.
 func substitute(command []string, ref weight.Ref, dir string) []string {
 	out := make([]string, len(command))
 	for i, arg := range command {
-		if uri, ok := findURI(arg); ok {
-			if r, err := weight.ParseURI(uri); err == nil && r == ref {
-				arg = strings.TrimSuffix(arg, uri) + dir
+		spans := findURIs(arg)
+		if s, ok := wholeURI(arg); ok && names(arg[s.from:s.to], ref) {
+			spans = []span{s}
+		}
+		var b strings.Builder
+		at := 0
+		for _, s := range spans {
+			if names(arg[s.from:s.to], ref) {
+				b.WriteString(arg[at:s.from] + dir)
+				at = s.to
 			}
 		}
-		out[i] = strings.ReplaceAll(arg, "{dir}", dir)
+		b.WriteString(arg[at:])
+		out[i] = strings.ReplaceAll(b.String(), "{dir}", dir)
 	}
 	return out
+}
+
+func names(uri string, ref weight.Ref) bool {
+	r, err := weight.ParseURI(uri)
+	return err == nil && r == ref
 }
 
 // hold keeps the directory until the program is interrupted.

@@ -11,15 +11,17 @@ import (
 	"github.com/kvcache-ai/mooncake-go/weight"
 )
 
-// watch shows how far an import is: a bar on a terminal, a line now and then elsewhere, nothing with --json.
-func (c *cli) watch(i *weight.Import) (stop func()) {
+// watch shows how far an import is: a bar on a terminal, a line now and then and at the end elsewhere, nothing with
+// --json.
+func (c *cli) watch(i *weight.Import) (stop func(ok bool)) {
 	if c.json {
-		return func() {}
+		return func(bool) {}
 	}
 	terminal := isTerminal(c.err)
 	every := 5 * time.Second
 	if terminal {
 		every = 100 * time.Millisecond
+		c.show(i.Progress(), terminal)
 	}
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -31,14 +33,20 @@ func (c *cli) watch(i *weight.Import) (stop func()) {
 			case <-tick.C:
 				c.show(i.Progress(), terminal)
 			case <-quit:
-				if terminal {
-					fmt.Fprint(c.err, "\r\x1b[K")
-				}
 				return
 			}
 		}
 	}()
-	return func() { close(quit); <-done }
+	return func(ok bool) {
+		close(quit)
+		<-done
+		if ok {
+			c.show(i.Progress(), terminal)
+		}
+		if terminal {
+			fmt.Fprint(c.err, "\r\x1b[K")
+		}
+	}
 }
 
 const barWidth = 30
