@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -55,9 +56,23 @@ func newEnv(t testing.TB, opts store.Options) *env {
 	mux := source.NewMux()
 	e := &env{t: t, mem: new(sourcetest.Mem), opts: opts, wo: Options{Sources: mux}}
 	mux.Handle("mem", memory{e.mem})
+	if opts.Dir != "" {
+		needsDirectory(t)
+	}
 	e.open()
 	t.Cleanup(e.close)
 	return e
+}
+
+// needsDirectory skips a test in a build without RocksDB, which has no directories.
+func needsDirectory(t testing.TB) {
+	t.Helper()
+	s, err := store.Open(context.Background(), store.Options{Dir: t.TempDir(), MemoryBytes: store.MinMemoryBytes, VolatileMemory: true})
+	if errors.Is(err, store.ErrUnavailable) {
+		t.Skip("this build has no directories")
+	}
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
 }
 
 func (e *env) open() {

@@ -95,6 +95,9 @@ func TestImportMemory(t *testing.T) {
 	sparse(t, filepath.Join(src, "b.safetensors"), size<<20/2-8)
 	for name, dir := range map[string]string{"memory": "", "directory": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
+			if dir != "" {
+				needsDirectory(t)
+			}
 			p := start(t, "import", dir, src)
 			out := strings.Fields(p.line(t))
 			require.NoError(t, p.Wait())

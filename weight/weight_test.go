@@ -80,6 +80,9 @@ func model(t testing.TB, size int, seed uint64) string {
 
 func openTest(t testing.TB, opts store.Options) (*Manager, *store.Store) {
 	t.Helper()
+	if opts.Dir != "" {
+		needsDirectory(t)
+	}
 	if opts.MemoryBytes == 0 {
 		opts.MemoryBytes = 64 << 20
 	}

@@ -1,3 +1,5 @@
+//go:build !norocksdb
+
 package cli
 
 import (
