@@ -391,13 +391,13 @@ func (m *Manager) removeUnused(path string) bool {
 }
 
 // sweepLoads removes what an earlier process left, but not under a living engine.
-func (m *Manager) sweepLoads() error {
-	models, err := os.ReadDir(m.loadRoot)
+func (m *Manager) sweepLoads(root string) error {
+	models, err := os.ReadDir(root)
 	if err != nil {
 		return err
 	}
 	for _, model := range models {
-		dir := filepath.Join(m.loadRoot, model.Name())
+		dir := filepath.Join(root, model.Name())
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			continue // not one of ours

@@ -384,3 +384,21 @@ func TestManifestBeingWritten(t *testing.T) {
 	_, err = e.m.List(ctx, "")
 	require.NoError(t, err)
 }
+
+// TestMostParallel imports with as many readers as there may be, two revisions at a time.
+func TestMostParallel(t *testing.T) {
+	e := newEnv(t, store.Options{Dir: t.TempDir()})
+	e.shards(20)
+	var all sync.WaitGroup
+	for _, r := range []Ref{ref, {ref.ModelID, "2"}} {
+		all.Go(func() {
+			q := e.request(r)
+			q.Parallel = MaxParallel
+			if _, err := e.m.Import(context.Background(), q); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	e.deepOK(ref)
+}

@@ -21,7 +21,7 @@ import (
 const (
 	smallFile  = 1 << 20 // files below are stored in batches, with one sync for each
 	batchFiles = 128
-	batchBytes = 16 << 20
+	batchBytes = 4 << 20  // times MaxParallel is what they take of memory
 	linkBytes  = 64 << 10 // files below are stored again: a link costs about as much
 )
 
@@ -199,6 +199,12 @@ func (s *storing) storeLarge(ctx context.Context, f source.Info) error {
 }
 
 func (s *storing) stream(ctx context.Context, f source.Info) (file File, linked bool, err error) {
+	select {
+	case s.m.writers <- struct{}{}:
+		defer func() { <-s.m.writers }()
+	case <-ctx.Done():
+		return file, false, ctx.Err()
+	}
 	in, err := s.src.Open(ctx, f)
 	if err != nil {
 		return file, false, err

@@ -478,3 +478,24 @@ func TestOpenClose(t *testing.T) {
 	e.deepOK(ref)
 	require.Empty(t, files(t, e.m.loadRoot))
 }
+
+// TestLoadsOfDeadProcess removes what a process with a store in memory has left in the temporary directory.
+func TestLoadsOfDeadProcess(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	old := filepath.Join(tmp, ownRootPrefix+"old")
+	require.NoError(t, os.MkdirAll(filepath.Join(old, "m", "1"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(old, "m", "1"+lockSuffix), nil, 0o644))
+	long := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(old, long, long))
+	e := newEnv(t, store.Options{})
+	require.NoDirExists(t, old)
+	require.DirExists(t, e.m.loadRoot)
+	mine := e.m.loadRoot
+	require.NoError(t, os.Chtimes(mine, long, long))
+	other := newEnv(t, store.Options{})
+	require.DirExists(t, mine, "its process lives")
+	require.NoError(t, other.m.Close())
+	require.NoError(t, e.m.Close())
+	require.Empty(t, files(t, tmp))
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+	"golang.org/x/sys/unix"
 
 	"github.com/kvcache-ai/mooncake-go/artifact/source"
 	"github.com/kvcache-ai/mooncake-go/store"
@@ -44,12 +45,14 @@ type Manager struct {
 	lockFiles sync.Mutex // see directory.go
 	loadRoot  string
 	ownRoot   bool // loadRoot goes with Close
+	rootLock  *os.File
+	writers   chan struct{} // of large files, over all imports: the SSD tier has no more
 }
 
 // Open takes over what an earlier process left: deletions are finished, imports that were interrupted too long ago are
 // removed, load directories whose users are gone too.
 func Open(ctx context.Context, s *store.Store, opts Options) (*Manager, error) {
-	m := &Manager{s: s, opts: opts, durable: s.Dir() != ""}
+	m := &Manager{s: s, opts: opts, durable: s.Dir() != "", writers: make(chan struct{}, MaxParallel)}
 	if m.opts.UnfinishedTTL == 0 {
 		m.opts.UnfinishedTTL = 24 * time.Hour
 	}
@@ -75,12 +78,7 @@ func (m *Manager) openLoadRoot() (err error) {
 	case m.s.Dir() != "":
 		m.loadRoot, err = filepath.Abs(filepath.Join(m.s.Dir(), "loads"))
 	default:
-		m.ownRoot = true
-		m.loadRoot, err = os.MkdirTemp("", "mooncake-loads-")
-		if err == nil {
-			err = os.Chmod(m.loadRoot, 0o755)
-		}
-		return err
+		return m.makeOwnRoot()
 	}
 	if err != nil {
 		return err
@@ -88,9 +86,51 @@ func (m *Manager) openLoadRoot() (err error) {
 	return os.MkdirAll(m.loadRoot, 0o755)
 }
 
+const ownRootPrefix = "mooncake-loads-"
+
+// makeOwnRoot makes a directory for the loads of a store in memory, which this process holds by a lock on it, and
+// removes those of processes that are gone.
+func (m *Manager) makeOwnRoot() (err error) {
+	m.ownRoot = true
+	if m.loadRoot, err = os.MkdirTemp("", ownRootPrefix); err != nil {
+		return err
+	}
+	if err := os.Chmod(m.loadRoot, 0o755); err != nil {
+		return err
+	}
+	if m.rootLock, err = os.Open(m.loadRoot); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(m.rootLock.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	old, err := filepath.Glob(filepath.Join(os.TempDir(), ownRootPrefix+"*"))
+	for _, root := range old {
+		m.removeOldRoot(root)
+	}
+	return err
+}
+
+// removeOldRoot removes the load directories of a process that is gone. A young directory may be one that its process
+// is about to lock.
+func (m *Manager) removeOldRoot(root string) {
+	d, err := os.Open(root)
+	if err != nil {
+		return // gone, or another user's
+	}
+	defer func() { _ = d.Close() }()
+	info, err := d.Stat()
+	if err != nil || time.Since(info.ModTime()) < time.Minute || unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return
+	}
+	if m.sweepLoads(root) == nil {
+		_ = os.Remove(root) // not while an engine uses what is left in it
+	}
+}
+
 // recover finishes what was interrupted.
 func (m *Manager) recover(ctx context.Context) error {
-	if err := m.sweepLoads(); err != nil {
+	if err := m.sweepLoads(m.loadRoot); err != nil {
 		return err
 	}
 	all, err := m.scan(ctx)
@@ -152,6 +192,7 @@ func (m *Manager) Close() error {
 	}
 	if m.ownRoot {
 		_ = os.RemoveAll(m.loadRoot)
+		_ = m.rootLock.Close()
 	}
 	return first
 }
