@@ -2,9 +2,6 @@ package weight
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"io"
 	"sync"
 
 	"github.com/pkg/errors"
@@ -75,23 +72,12 @@ func (i *Import) compareBytes(ctx context.Context, src source.Source, files []so
 }
 
 func (i *Import) compareFile(ctx context.Context, src source.Source, f source.Info, man *Manifest) error {
-	in, err := src.Open(ctx, f)
+	got, err := i.hashFile(ctx, src, f)
 	if err != nil {
-		return errors.WithMessagef(err, "file %q", f.Name)
-	}
-	defer func() { _ = in.Close() }()
-	r, err := in.NewReader(ctx, 0, -1)
-	if err != nil {
-		return errors.WithMessagef(err, "file %q", f.Name)
-	}
-	defer func() { _ = r.Close() }()
-	h := sha256.New()
-	tee := &hashingReader{ctx: ctx, r: r, h: h, count: i.read.Add}
-	if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, tee, make([]byte, 1<<20)); err != nil {
 		return errors.WithMessagef(err, "file %q", f.Name)
 	}
 	have, _ := man.File(f.Name)
-	if got := hex.EncodeToString(h.Sum(nil)); got != have.SHA256 {
+	if got != have.SHA256 {
 		return errors.WithMessagef(ErrDifferent, "file %q: SHA-256 %s, the source has %s", f.Name, have.SHA256, got)
 	}
 	i.filesDone.Add(1)

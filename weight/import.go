@@ -9,7 +9,6 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/kvcache-ai/mooncake-go/artifact/source"
-	"github.com/kvcache-ai/mooncake-go/store"
 )
 
 // ImportRequest says what to import.
@@ -108,6 +107,8 @@ type Import struct {
 	bytes     atomic.Int64
 	bytesDone atomic.Int64
 	read      atomic.Int64
+
+	equal map[string]string // SHA-256 by name, of files that were found to be in the store already
 
 	result *ImportResult // after done
 	err    error
@@ -245,7 +246,7 @@ func (i *Import) do(ctx context.Context) (*ImportResult, error) {
 	case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNotReady):
 		return nil, err
 	}
-	if err := i.begin(ctx, c); err != nil {
+	if err := i.begin(ctx, src, c); err != nil {
 		return nil, err
 	}
 	i.setPhase("importing")
@@ -297,7 +298,7 @@ func checkContents(ctx context.Context, src source.Source, c *choice, exclude []
 }
 
 // begin refuses an import that has no room, and writes the record that says that one is under way.
-func (i *Import) begin(ctx context.Context, c *choice) error {
+func (i *Import) begin(ctx context.Context, src source.Source, c *choice) error {
 	rec, err := i.m.record(ctx, i.q.Ref)
 	if err != nil {
 		return err
@@ -308,7 +309,7 @@ func (i *Import) begin(ctx context.Context, c *choice) error {
 		}
 		rec = nil
 	}
-	if err := i.checkRoom(ctx, c); err != nil {
+	if err := i.checkRoom(ctx, src, c); err != nil {
 		return err
 	}
 	now := time.Now().UTC()
@@ -318,34 +319,6 @@ func (i *Import) begin(ctx context.Context, c *choice) error {
 		r.Started = rec.Started
 	}
 	return i.m.putJSON(ctx, i.q.Ref.recordKey(), r)
-}
-
-// checkRoom refuses before anything is written, with the number that is missing. What an earlier import has stored
-// counts as there.
-func (i *Import) checkRoom(ctx context.Context, c *choice) error {
-	var need int64
-	for _, f := range c.files {
-		r, err := i.m.receipt(ctx, i.q.Ref, f.Name)
-		if err != nil {
-			return err
-		}
-		if r == nil || r.Identity != identity(f) {
-			need += f.Size
-		}
-	}
-	tier := store.TierMemory
-	if i.durable() {
-		tier = store.TierSSD
-	}
-	free, evictable, err := i.m.s.Room(tier)
-	if err != nil {
-		return err
-	}
-	if missing := need - free - evictable; missing > 0 {
-		return errors.WithMessagef(roomError{}, "%d bytes to store, %d free and %d evictable in %v: %d are missing",
-			need, free, evictable, tier, missing)
-	}
-	return nil
 }
 
 func (i *Import) durable() bool { return i.m.durable && !i.q.Volatile }

@@ -402,3 +402,21 @@ func TestMostParallel(t *testing.T) {
 	all.Wait()
 	e.deepOK(ref)
 }
+
+// TestEqualFilesNeedNoRoom imports a second revision that has no room but for what it shares.
+func TestEqualFilesNeedNoRoom(t *testing.T) {
+	e := newEnv(t, store.Options{Dir: t.TempDir(), SSDBytes: 20 * mib, MemoryBytes: 16 * mib})
+	e.put(6*mib, 1)
+	e.doImport(ref)
+	e.mem.Put("config.json", []byte(`{"changed":true}`))
+	before := e.mem.BytesRead(shard1)
+	r := e.doImport(Ref{ref.ModelID, "2"})
+	require.Equal(t, 2, r.Linked)
+	require.Less(t, e.mem.BytesRead(shard1)-before, int64(7*mib), "read once")
+	e.deepOK(Ref{ref.ModelID, "2"})
+	e.put(6*mib, 9) // of the same sizes, but not the same
+	_, err := e.m.Import(context.Background(), e.request(Ref{ref.ModelID, "3"}))
+	require.ErrorIs(t, err, ErrNoRoom)
+	_, err = e.m.Manifest(context.Background(), Ref{ref.ModelID, "3"})
+	require.ErrorIs(t, err, ErrNotFound)
+}

@@ -183,8 +183,12 @@ func (i *Import) options() *store.PutOptions {
 // storeLarge streams a file into the store, hashing it on the way. If what it should share goes away meanwhile, it is
 // read once more.
 func (s *storing) storeLarge(ctx context.Context, f source.Info) error {
-	for {
-		file, linked, err := s.stream(ctx, f)
+	for first := true; ; first = false {
+		put := s.stream
+		if first && s.equal[f.Name] != "" {
+			put = s.share
+		}
+		file, linked, err := put(ctx, f)
 		if errors.Is(err, errTargetGone) {
 			continue // which is forgotten now
 		}
@@ -196,6 +200,16 @@ func (s *storing) storeLarge(ctx context.Context, f source.Info) error {
 		}
 		return err
 	}
+}
+
+// share links a file that was read when the room was checked.
+func (s *storing) share(ctx context.Context, f source.Info) (file File, linked bool, err error) {
+	file = File{Name: f.Name, Key: s.q.Ref.FileKey(f.Name), Size: f.Size, SHA256: s.equal[f.Name]}
+	target := s.known.find(contentOf(file))
+	if target == "" {
+		return file, false, errTargetGone
+	}
+	return file, true, s.link(ctx, file, target)
 }
 
 func (s *storing) stream(ctx context.Context, f source.Info) (file File, linked bool, err error) {

@@ -85,6 +85,16 @@ func (k *known) claim(ctx context.Context, c content) (key string, err error) {
 	}
 }
 
+// find is the key of an object with these bytes that is there now, else "".
+func (k *known) find(c content) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if h := k.by[c]; h != nil {
+		return h.key
+	}
+	return ""
+}
+
 // tryClaim is claim for a caller that must not wait: false when there is such an object, or will be.
 func (k *known) tryClaim(c content) bool {
 	k.mu.Lock()
