@@ -311,7 +311,7 @@ func (s *storing) link(ctx context.Context, f File, target string) error {
 	o := s.options()
 	o.Replace = false
 	err := s.m.s.Link(ctx, f.Key, target, o)
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoReplica) {
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoReplica) || errors.Is(err, store.ErrBusy) { // it is going
 		s.known.forget(contentOf(f), target)
 		return errTargetGone
 	}
