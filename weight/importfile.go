@@ -311,11 +311,12 @@ func (s *storing) link(ctx context.Context, f File, target string) error {
 	o := s.options()
 	o.Replace = false
 	err := s.m.s.Link(ctx, f.Key, target, o)
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoReplica) || errors.Is(err, store.ErrBusy) { // it is going
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrNoReplica),
+		errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotReady): // it is going, or written anew
 		s.known.forget(contentOf(f), target)
 		return errTargetGone
-	}
-	if err != nil {
+	case err != nil:
 		return errors.WithMessagef(err, "share the bytes of %.128q", target)
 	}
 	s.mu.Lock()
