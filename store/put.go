@@ -144,10 +144,8 @@ func (s *Store) request(key string, size int64, opts *PutOptions) (master.Reserv
 		q.SoftUntil = s.now() + int64(opts.SoftPin)
 	}
 	own := size >= s.opts.FileBytes && (opts.OwnFile || opts.Type == Weight)
-	switch limit := s.largest(); {
-	case opts.Durable && size > s.opts.SSDBytes:
-		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the SSD tier's limit is %d", key, size, s.opts.SSDBytes)
-	case opts.Durable && (own || size > s.opts.MemoryBytes/2):
+	switch {
+	case opts.Durable && (own || opts.Type == Weight || size > s.opts.MemoryBytes/2):
 		q.Placement = master.OnSSD
 	case size > limit:
 		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the memory budget of %d has room for %d; only a durable put may be larger",

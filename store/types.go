@@ -63,7 +63,8 @@ type PutOptions struct {
 	Durable bool
 
 	// OwnFile places an object of at least Options.FileBytes in a file of its own, so that File needs no copy. Objects
-	// of type Weight are placed so always. Default: false
+	// of type Weight are placed so always; smaller ones that are Durable go to the SSD tier without taking memory, which
+	// a hard pin would keep from being given back. Default: false
 	OwnFile bool
 
 	// Replace lets the put take the place of an object that exists; readers see the old whole or the new whole. Pins

@@ -1,0 +1,36 @@
+package weight
+
+import (
+	"errors"
+
+	"github.com/kvcache-ai/mooncake-go/store"
+)
+
+// The package's errors, for errors.Is. What the store refuses comes through as the store's error.
+var (
+	ErrInvalid    = errors.New("weight: invalid argument")
+	ErrNotFound   = errors.New("weight: no such revision")
+	ErrNotReady   = errors.New("weight: revision is not READY")
+	ErrDifferent  = errors.New("weight: revision exists with other bytes")
+	ErrInUse      = errors.New("weight: revision is in use")
+	ErrSource     = errors.New("weight: source is not a complete model")
+	ErrDamaged    = errors.New("weight: a file of the revision is missing or damaged")
+	ErrImporting  = errors.New("weight: an import of the revision is running")
+	ErrClosed     = errors.New("weight: closed")
+	ErrNoRoom     = errors.New("weight: the store has no room for the revision")
+	ErrNewer      = errors.New("weight: written by a newer version")
+	ErrNoTensor   = errors.New("weight: no such tensor")
+	ErrUnreadable = errors.New("weight: metadata of a revision does not parse")
+)
+
+// roomError is ErrNoRoom and the store's ErrNoSpace, with its code.
+type roomError struct{}
+
+func (roomError) Error() string   { return ErrNoRoom.Error() }
+func (roomError) Unwrap() []error { return []error{ErrNoRoom, store.ErrNoSpace} }
+
+// damaged makes what the store says of a replica also an ErrDamaged.
+type damaged struct{ cause error }
+
+func (e damaged) Error() string   { return ErrDamaged.Error() + ": " + e.cause.Error() }
+func (e damaged) Unwrap() []error { return []error{ErrDamaged, e.cause} }

@@ -1,0 +1,100 @@
+package weight
+
+import (
+	"context"
+	"os"
+	"sync"
+
+	"github.com/pkg/errors"
+	"golang.org/x/sys/unix"
+)
+
+// LoadOptions changes how a revision is loaded. Nil means the zero value.
+type LoadOptions struct {
+	// Verify reads every byte and compares it with the manifest first. Bytes were verified when they were imported, and
+	// a load always checks presence, size, quarantine and that no file was changed since. Default: false
+	Verify bool
+}
+
+// Loaded is a revision as a directory that an engine can open. While it is open the revision can't be deleted, nor its
+// files freed. Close exactly once.
+type Loaded struct {
+	m      *Manager
+	d      *directory
+	mu     sync.Mutex
+	closed bool
+}
+
+// Load makes the files of a READY revision appear in a directory, under their own names, at a path that is the same for
+// every load of the revision. Files that lie in the store as files are hard-linked: no byte is copied, and a loader
+// that maps them shares their memory with everybody else who does. Others, the small ones, are written from verified
+// reads. Everything in it is read-only and the store's own. Several loads of one revision share the directory; it
+// goes away when the last has closed and no process is left that inherited LockFile. opts may be nil.
+func (m *Manager) Load(ctx context.Context, ref Ref, opts *LoadOptions) (*Loaded, error) {
+	depth := Quick
+	if opts != nil && opts.Verify {
+		depth = Deep
+	}
+	r, err := m.Check(ctx, ref, depth)
+	if err == nil {
+		err = r.Err()
+	}
+	if err != nil {
+		return nil, errors.WithMessage(err, "load")
+	}
+	d, err := m.takeDirectory(ctx, ref)
+	if err != nil {
+		return nil, errors.WithMessagef(err, "load %v", ref)
+	}
+	return &Loaded{m: m, d: d}, nil
+}
+
+// Dir is the directory's path.
+func (l *Loaded) Dir() string { return l.d.path }
+
+// Manifest is the manifest of the loaded revision.
+func (l *Loaded) Manifest() *Manifest { return l.d.man }
+
+// LockFile is what keeps the directory: a process that inherits its descriptor, by exec.Cmd.ExtraFiles for example,
+// keeps the directory until it ends, also when this process is gone.
+func (l *Loaded) LockFile() *os.File { return l.d.lock }
+
+// Detach is Close, but that the directory stays for whoever has the returned file open or inherits its descriptor: a
+// program that this process turns into by exec, since the descriptor is not closed on exec. The store may be closed
+// then.
+//
+// A revision whose bytes are only in this process's memory, in a store without a directory or imported Volatile, can't
+// be detached: ErrInvalid, and it stays loaded.
+func (l *Loaded) Detach() (*os.File, error) {
+	if l.d.inProc != "" {
+		return nil, errors.WithMessagef(ErrInvalid, "detach %v: the bytes of %q are in the memory of this process", l.d.ref, l.d.inProc)
+	}
+	fd, err := unix.Dup(int(l.d.lock.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), l.d.lock.Name())
+	if err := l.Close(); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Close gives the directory up. It reports store.ErrTampered if somebody changed a file of it; a second Close is
+// ErrClosed and does nothing.
+func (l *Loaded) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return errors.WithMessage(ErrClosed, "close load: closed already")
+	}
+	l.closed = true
+	return l.m.releaseDirectory(l.d)
+}
+
+// Holder is somebody who has a revision loaded.
+type Holder struct {
+	PID     int    `json:"pid"`
+	Command string `json:"command,omitempty"`
+}

@@ -1,0 +1,155 @@
+package weight
+
+import (
+	"context"
+	"strings"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store"
+)
+
+// Tensor says where a tensor is: Len bytes at Off of a file of the revision, as the file stores them.
+type Tensor struct {
+	Name  string  `json:"name"`
+	DType string  `json:"dtype"` // as safetensors spells it: F32, BF16, ...
+	Shape []int64 `json:"shape"`
+	File  string  `json:"file"`
+	Off   int64   `json:"offset"`
+	Len   int64   `json:"bytes"`
+}
+
+// index is the tensors of a revision by name, and in the order of their files and offsets.
+type index struct {
+	list   []Tensor
+	byName map[string]int
+	gen    uint64 // of the manifest
+}
+
+// maxIndexes bounds the revisions whose tensors are remembered.
+const maxIndexes = 16
+
+// Tensors lists the tensors of a READY revision's safetensors files, by file and offset. Only headers are read.
+func (m *Manager) Tensors(ctx context.Context, ref Ref) ([]Tensor, error) {
+	x, err := m.index(ctx, ref)
+	if err != nil {
+		return nil, errors.WithMessage(err, "tensors")
+	}
+	return append([]Tensor(nil), x.list...), nil
+}
+
+// Tensor finds a tensor by name.
+func (m *Manager) Tensor(ctx context.Context, ref Ref, name string) (Tensor, error) {
+	x, err := m.index(ctx, ref)
+	if err != nil {
+		return Tensor{}, errors.WithMessagef(err, "tensor %.128q", name)
+	}
+	i, ok := x.byName[name]
+	if !ok {
+		return Tensor{}, errors.WithMessagef(ErrNoTensor, "%v has no tensor %.128q", ref, name)
+	}
+	return x.list[i], nil
+}
+
+// ReadTensor copies the bytes of a tensor into dst, which may be larger, and returns their number.
+func (m *Manager) ReadTensor(ctx context.Context, ref Ref, name string, dst []byte) (int, error) {
+	t, err := m.Tensor(ctx, ref, name)
+	if err != nil {
+		return 0, err
+	}
+	if int64(len(dst)) < t.Len {
+		return 0, errors.WithMessagef(ErrInvalid, "tensor %.128q: buffer of %d bytes, tensor of %d", name, len(dst), t.Len)
+	}
+	if t.Len == 0 {
+		return 0, nil
+	}
+	return int(t.Len), m.readRange(ctx, ref.FileKey(t.File), dst[:t.Len], t.Off, store.VerifyAuto)
+}
+
+// TensorView is a tensor's bytes in the store's memory, or a copy when they are not there. Close exactly once.
+type TensorView struct {
+	Tensor
+	view *store.View
+	data []byte
+}
+
+// ViewTensor borrows a tensor's bytes. Those of a file that is only on SSD are copied to memory of the view's own.
+func (m *Manager) ViewTensor(ctx context.Context, ref Ref, name string) (*TensorView, error) {
+	t, err := m.Tensor(ctx, ref, name)
+	if err != nil {
+		return nil, err
+	}
+	v := &TensorView{Tensor: t}
+	key := ref.FileKey(t.File)
+	info, err := m.s.Stat(key)
+	if err != nil {
+		return nil, errors.WithMessagef(err, "tensor %.128q", name)
+	}
+	if info.InMemory {
+		view, err := m.s.View(ctx, key, nil)
+		if err != nil {
+			return nil, errors.WithMessagef(err, "tensor %.128q", name)
+		}
+		if p := view.Bytes(); p != nil {
+			v.view, v.data = view, p[t.Off:t.Off+t.Len:t.Off+t.Len]
+			return v, nil
+		}
+		_ = view.Close()
+	}
+	v.data = make([]byte, t.Len)
+	if t.Len == 0 {
+		return v, nil
+	}
+	return v, m.readRange(ctx, key, v.data, t.Off, store.VerifyAuto)
+}
+
+// Bytes are read-only. Valid until Close.
+func (v *TensorView) Bytes() []byte { return v.data }
+
+// Close gives the bytes back.
+func (v *TensorView) Close() error {
+	v.data = nil
+	if v.view == nil {
+		return nil
+	}
+	return v.view.Close()
+}
+
+// index reads the headers of a revision's safetensors files, once.
+func (m *Manager) index(ctx context.Context, ref Ref) (*index, error) {
+	m.mu.Lock()
+	x := m.mu.tensors[ref]
+	m.mu.Unlock()
+	info, err := m.s.Stat(ref.ManifestKey())
+	if err == nil && x != nil && x.gen == info.Generation {
+		return x, nil
+	}
+	man, err := m.Manifest(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	x = &index{gen: info.Generation, byName: make(map[string]int)}
+	for _, f := range man.Files {
+		if !strings.HasSuffix(f.Name, safetensorsSuffix) {
+			continue
+		}
+		tensors, err := m.tensorsOf(ctx, f)
+		if err != nil {
+			return nil, errors.WithMessagef(err, "file %q", f.Name)
+		}
+		for _, t := range tensors {
+			if other, ok := x.byName[t.Name]; ok {
+				return nil, errors.WithMessagef(ErrSource, "tensor %.128q is in %q and in %q", t.Name, x.list[other].File, f.Name)
+			}
+			x.byName[t.Name] = len(x.list)
+			x.list = append(x.list, t)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.mu.tensors) >= maxIndexes {
+		clear(m.mu.tensors)
+	}
+	m.mu.tensors[ref] = x
+	return x, nil
+}
