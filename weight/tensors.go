@@ -22,6 +22,7 @@ type Tensor struct {
 // index is the tensors of a revision by name, and in the order of their files and offsets.
 type index struct {
 	list   []Tensor
+	keys   []string // of the files that the tensors of list are in
 	byName map[string]int
 	gen    uint64 // of the manifest
 }
@@ -40,20 +41,29 @@ func (m *Manager) Tensors(ctx context.Context, ref Ref) ([]Tensor, error) {
 
 // Tensor finds a tensor by name.
 func (m *Manager) Tensor(ctx context.Context, ref Ref, name string) (Tensor, error) {
+	t, _, err := m.tensor(ctx, ref, name)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return *t, nil
+}
+
+// tensor finds a tensor and the key of the file that it is in.
+func (m *Manager) tensor(ctx context.Context, ref Ref, name string) (t *Tensor, key string, err error) {
 	x, err := m.index(ctx, ref)
 	if err != nil {
-		return Tensor{}, errors.WithMessagef(err, "tensor %.128q", name)
+		return nil, "", errors.WithMessagef(err, "tensor %.128q", name)
 	}
 	i, ok := x.byName[name]
 	if !ok {
-		return Tensor{}, errors.WithMessagef(ErrNoTensor, "%v has no tensor %.128q", ref, name)
+		return nil, "", errors.WithMessagef(ErrNoTensor, "%v has no tensor %.128q", ref, name)
 	}
-	return x.list[i], nil
+	return &x.list[i], x.keys[i], nil
 }
 
 // ReadTensor copies the bytes of a tensor into dst, which may be larger, and returns their number.
 func (m *Manager) ReadTensor(ctx context.Context, ref Ref, name string, dst []byte) (int, error) {
-	t, err := m.Tensor(ctx, ref, name)
+	t, key, err := m.tensor(ctx, ref, name)
 	if err != nil {
 		return 0, err
 	}
@@ -63,7 +73,7 @@ func (m *Manager) ReadTensor(ctx context.Context, ref Ref, name string, dst []by
 	if t.Len == 0 {
 		return 0, nil
 	}
-	return int(t.Len), m.readRange(ctx, ref.FileKey(t.File), dst[:t.Len], t.Off, store.VerifyAuto)
+	return int(t.Len), m.readRange(ctx, key, dst[:t.Len], t.Off)
 }
 
 // TensorView is a tensor's bytes in the store's memory, or a copy when they are not there. Close exactly once.
@@ -75,12 +85,11 @@ type TensorView struct {
 
 // ViewTensor borrows a tensor's bytes. Those of a file that is only on SSD are copied to memory of the view's own.
 func (m *Manager) ViewTensor(ctx context.Context, ref Ref, name string) (*TensorView, error) {
-	t, err := m.Tensor(ctx, ref, name)
+	t, key, err := m.tensor(ctx, ref, name)
 	if err != nil {
 		return nil, err
 	}
-	v := &TensorView{Tensor: t}
-	key := ref.FileKey(t.File)
+	v := &TensorView{Tensor: *t}
 	info, err := m.s.Stat(key)
 	if err != nil {
 		return nil, errors.WithMessagef(err, "tensor %.128q", name)
@@ -142,7 +151,7 @@ func (m *Manager) index(ctx context.Context, ref Ref) (*index, error) {
 				return nil, errors.WithMessagef(ErrSource, "tensor %.128q is in %q and in %q", t.Name, x.list[other].File, f.Name)
 			}
 			x.byName[t.Name] = len(x.list)
-			x.list = append(x.list, t)
+			x.list, x.keys = append(x.list, t), append(x.keys, f.Key)
 		}
 	}
 	m.mu.Lock()

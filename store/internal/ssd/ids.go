@@ -58,7 +58,7 @@ func (t *Tier) readTier() (uint32, error) {
 
 // readBlock reads and verifies the first block of f.
 func (t *Tier) readBlock(f File, magic uint32) (block, error) {
-	buf := <-t.read.free
+	buf := t.read.take()
 	defer t.read.put(buf)
 	if err := readFull(f, buf[:BlockBytes], 0, BlockBytes); err != nil {
 		return block{}, err
@@ -72,7 +72,7 @@ func (t *Tier) readBlock(f File, magic uint32) (block, error) {
 
 // writeTier replaces TIER durably.
 func (t *Tier) writeTier(ceiling uint32) error {
-	buf := <-t.read.free
+	buf := t.read.take()
 	defer t.read.put(buf)
 	encodeBlock(buf[:BlockBytes], block{magic: magicTier, storeID: t.opts.StoreID, id: ceiling})
 	f, err := t.fs.OpenFile(t.path(tierTemp), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)

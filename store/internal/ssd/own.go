@@ -52,13 +52,12 @@ func (t *Tier) CreateOwn(size int64) (*OwnWriter, error) {
 
 func (w *OwnWriter) takeBuffers() error {
 	for range 2 {
-		select {
-		case b := <-w.t.own.free:
-			w.spare <- b
-		default:
+		b := w.t.own.tryGet()
+		if b == nil {
 			w.giveBuffers()
 			return errors.Wrapf(ErrTooManyWriters, "create own file: all of %d", w.t.opts.OwnWriters)
 		}
+		w.spare <- b
 	}
 	return nil
 }
