@@ -47,7 +47,7 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) []error {
 	var index []int
 	for i := range items {
 		q, err := s.requestItem(&items[i])
-		if err == nil && q.Placement == master.OnSSD {
+		if err == nil && s.inOwnSSDFile(&q) {
 			errs[i] = s.putOnSSD(ctx, q, items[i].Parts, items[i].Opts)
 			continue
 		}

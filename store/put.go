@@ -94,7 +94,13 @@ func (s *Store) putThrough(ctx context.Context, q master.ReserveRequest, opts *P
 	return w.Commit(ctx)
 }
 
-// putOnSSD puts an object that memory is not to have.
+// inOwnSSDFile says whether an object goes past memory straight into a file of its own on SSD. Smaller ones that go past
+// memory go into the tier's containers.
+func (s *Store) inOwnSSDFile(q *master.ReserveRequest) bool {
+	return q.Placement == master.OnSSD && q.Size >= s.opts.FileBytes
+}
+
+// putOnSSD puts an object into a file of its own on SSD.
 func (s *Store) putOnSSD(ctx context.Context, q master.ReserveRequest, parts [][]byte, opts *PutOptions) error {
 	return s.putThrough(ctx, q, opts, func(w *Writer) error {
 		for _, p := range parts {
@@ -144,7 +150,9 @@ func (s *Store) request(key string, size int64, opts *PutOptions) (master.Reserv
 		q.SoftUntil = s.now() + int64(opts.SoftPin)
 	}
 	own := size >= s.opts.FileBytes && (opts.OwnFile || opts.Type == Weight)
-	switch {
+	switch limit := s.largest(); {
+	case opts.Durable && size > s.opts.SSDBytes:
+		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the SSD tier's limit is %d", key, size, s.opts.SSDBytes)
 	case opts.Durable && (own || opts.Type == Weight || size > s.opts.MemoryBytes/2):
 		q.Placement = master.OnSSD
 	case size > limit:
@@ -192,7 +200,7 @@ func (s *Store) put(ctx context.Context, key string, parts [][]byte, opts *PutOp
 	if err != nil {
 		return err
 	}
-	if q.Placement == master.OnSSD {
+	if s.inOwnSSDFile(&q) {
 		return s.putOnSSD(ctx, q, parts, opts)
 	}
 	p, err := s.stage(ctx, q, parts)
@@ -216,7 +224,8 @@ type staged struct {
 	file   *arena.File
 }
 
-// stage reserves room and copies the parts into it.
+// stage reserves room and copies the parts into it. An object that memory is not to have is only hashed: its parts are
+// what the SSD tier will write.
 func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]byte) (p staged, err error) {
 	p.key, p.group = q.Key, q.Group
 	p.pooled = tables.Get().(*[]uint64)
@@ -224,21 +233,30 @@ func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]by
 		tables.Put(p.pooled)
 		return p, err
 	}
-	var buf [4][]byte
-	pieces := s.pieces(&p.o, buf[:0])
-	p.table, err = fill(ctx, pieces, parts, (*p.pooled)[:0])
-	if q.Durable {
-		p.data = s.pieces(&p.o, nil)
-	}
-	if err == nil {
-		s.storeTable(&p.o, p.table)
-		err = s.seal(p.file)
+	if q.Placement == master.OnSSD {
+		p.data = parts
+		p.table, err = hashParts(ctx, parts, (*p.pooled)[:0])
+	} else {
+		err = s.stageInMemory(ctx, &p, parts)
 	}
 	if err != nil {
 		s.abort(&p)
 		return p, errors.WithMessagef(err, "put %.64q", q.Name)
 	}
 	return p, nil
+}
+
+func (s *Store) stageInMemory(ctx context.Context, p *staged, parts [][]byte) (err error) {
+	var buf [4][]byte
+	p.table, err = fill(ctx, s.pieces(&p.o, buf[:0]), parts, (*p.pooled)[:0])
+	if err != nil {
+		return err
+	}
+	s.storeTable(&p.o, p.table)
+	if p.o.Flags&master.FlagDurable != 0 {
+		p.data = s.pieces(&p.o, nil)
+	}
+	return s.seal(p.file)
 }
 
 func hashParts(ctx context.Context, parts [][]byte, table []uint64) ([]uint64, error) {

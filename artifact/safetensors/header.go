@@ -191,10 +191,22 @@ const (
 	hasOffsets
 )
 
+func fieldBit(key string) int {
+	switch key {
+	case "dtype":
+		return hasDType
+	case "shape":
+		return hasShape
+	case "data_offsets":
+		return hasOffsets
+	}
+	return 0
+}
+
 func (p *headerParser) tensor(t *Tensor) error {
 	seen := 0
 	err := p.object(func(key string) error {
-		bit := map[string]int{"dtype": hasDType, "shape": hasShape, "data_offsets": hasOffsets}[key]
+		bit := fieldBit(key)
 		switch {
 		case bit == 0:
 			return p.errorf("unknown field %s", quote(key))
@@ -272,18 +284,20 @@ func (p *headerParser) keep() []int64 {
 // sizeOf is the number of bytes of a tensor. Like the format's own implementation it multiplies from the first
 // dimension on and refuses an overflow even if a later dimension is 0.
 func sizeOf(d DType, shape []int64) (int64, error) {
-	n := uint64(1)
-	for _, dim := range append(shape[:len(shape):len(shape)], d.Bits()) {
+	n, overflow := uint64(1), uint64(0)
+	for _, dim := range shape {
 		if dim < 0 {
 			return 0, errors.Wrapf(ErrShape, "%s %v: dimension %d", d, head(shape), dim)
 		}
-		hi, lo := bits.Mul64(n, uint64(dim))
-		if hi != 0 {
-			return 0, errors.Wrapf(ErrShape, "%s %v: the size overflows", d, head(shape))
-		}
-		n = lo
+		var hi uint64
+		hi, n = bits.Mul64(n, uint64(dim))
+		overflow |= hi
 	}
-	if n%8 != 0 {
+	hi, n := bits.Mul64(n, uint64(d.Bits()))
+	switch {
+	case overflow|hi != 0:
+		return 0, errors.Wrapf(ErrShape, "%s %v: the size overflows", d, head(shape))
+	case n%8 != 0:
 		return 0, errors.Wrapf(ErrShape, "%s %v: %d bits are not whole bytes", d, head(shape), n)
 	}
 	return int64(n / 8), nil

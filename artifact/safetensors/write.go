@@ -61,9 +61,12 @@ func Layout(tensors []Tensor, opts *WriteOptions) (h *Header, prefix []byte, err
 
 // place checks the tensors and gives each its bytes, in their order.
 func (h *Header) place() error {
-	end := int64(0)
+	end, nameBytes := int64(0), 0
 	for i := range h.Tensors {
 		t := &h.Tensors[i]
+		if nameBytes += len(t.Name); nameBytes > MaxHeaderBytes {
+			return errors.Wrapf(ErrHeaderTooLarge, "names of more than %d bytes", MaxHeaderBytes)
+		}
 		if err := checkString(t.Name); err != nil {
 			return errors.Wrapf(err, "tensor %s", quote(t.Name))
 		}

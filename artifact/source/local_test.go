@@ -408,6 +408,67 @@ func TestPermissionDenied(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrPermission)
 }
 
+// TestReaderMeetsAShorterFile cuts a file under a reader whose identity does not know the size, as that of a location
+// without sizes, so that only the reader itself can notice.
+func TestReaderMeetsAShorterFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	write(t, dir, map[string]string{"f": strings.Repeat("x", 1000)})
+	s := openLocal(t, dir)
+	require.Equal(t, dir, s.String())
+	f, err := s.Open(t.Context(), Info{Name: "f", Size: -1})
+	require.NoError(t, err)
+	defer f.Close()
+	require.EqualValues(t, 1000, f.Info().Size, "Open completes the identity")
+	f.(*localFile).info = Info{Name: "f", Size: -1}
+	r, err := f.NewReader(t.Context(), 0, -1)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(path, 10))
+	_, err = io.ReadAll(r)
+	require.ErrorIs(t, err, ErrShort)
+	require.ErrorContains(t, err, "ends at 10, want 1000")
+	_, err = f.NewReader(t.Context(), 0, 11)
+	require.ErrorIs(t, err, ErrShort)
+	n, err := f.ReadAt(t.Context(), make([]byte, 20), 5)
+	require.Equal(t, 5, n)
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// TestCopyStopsWithItsWriter injects a failing writer and a cancelled context into io.Copy.
+func TestCopyStopsWithItsWriter(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"f": strings.Repeat("x", 3*copyBytes)})
+	f, err := openLocal(t, dir).Open(t.Context(), Info{Name: "f", Size: -1})
+	require.NoError(t, err)
+	defer f.Close()
+	for n, want := range map[int]error{0: io.ErrShortWrite, copyBytes + 5: io.ErrShortWrite, -1: os.ErrInvalid} {
+		r, err := f.NewReader(t.Context(), 0, -1)
+		require.NoError(t, err)
+		written, err := io.Copy(&limitedWriter{n}, r)
+		require.ErrorIs(t, err, want)
+		require.EqualValues(t, max(n, 0), written)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := f.NewReader(ctx, 0, -1)
+	require.NoError(t, err)
+	cancel()
+	written, err := io.Copy(io.Discard, r)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, written)
+}
+
+// limitedWriter takes left bytes and then fewer than it is given, without an error; -1 fails at once.
+type limitedWriter struct{ left int }
+
+func (w *limitedWriter) Write(p []byte) (int, error) {
+	if w.left < 0 {
+		return 0, os.ErrInvalid
+	}
+	n := min(w.left, len(p))
+	w.left -= n
+	return n, nil
+}
+
 func TestSame(t *testing.T) {
 	now := time.Now()
 	full := Info{Name: "a", Size: 1, ModTime: now, ETag: "e", Digest: Digest{"sha256", "00"}}
