@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/pkg/errors"
 	"golang.org/x/sys/unix"
@@ -179,10 +181,27 @@ func (m *Manager) takeLock(d *directory) (alone bool, err error) {
 		return false, err
 	}
 	fd := int(d.lock.Fd())
-	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
+	if tryAlone(fd) {
 		return true, nil
 	}
 	return false, unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB)
+}
+
+// tryAlone takes the exclusive lock if nobody has the file open with a lock. A child of this process has every
+// descriptor, and so locks that were given up here, until its exec has closed them: ForkLock keeps new ones away, and
+// those on their way get a few milliseconds. One that inherited the lock on purpose has it longer.
+func tryAlone(fd int) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	for wait := 100 * time.Microsecond; ; wait *= 2 {
+		if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return true
+		}
+		if wait > 4*time.Millisecond {
+			return false
+		}
+		time.Sleep(wait)
+	}
 }
 
 func (m *Manifest) digest() (string, error) {
@@ -379,7 +398,7 @@ func (m *Manager) removeUnused(path string) bool {
 		return errors.Is(err, fs.ErrNotExist)
 	}
 	defer func() { _ = lock.Close() }()
-	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if !tryAlone(int(lock.Fd())) {
 		return false
 	}
 	if os.RemoveAll(path) != nil || os.RemoveAll(path+buildSuffix) != nil {

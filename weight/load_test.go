@@ -499,3 +499,30 @@ func TestLoadsOfDeadProcess(t *testing.T) {
 	require.NoError(t, e.m.Close())
 	require.Empty(t, files(t, tmp))
 }
+
+// TestLoadsAmongForks loads and closes while other goroutines start processes, which for a moment have every lock.
+func TestLoadsAmongForks(t *testing.T) {
+	e := newEnv(t, store.Options{Dir: t.TempDir()})
+	e.mem.Put("m.safetensors", shard(map[string]int{"t": 100}, 1))
+	e.doImport(ref)
+	stop := make(chan struct{})
+	var forks sync.WaitGroup
+	for range 2 {
+		forks.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = exec.Command("/bin/true").Run()
+				}
+			}
+		})
+	}
+	for range 200 {
+		require.NoError(t, e.loadOnce(ref))
+		require.Empty(t, files(t, e.m.loadRoot))
+	}
+	close(stop)
+	forks.Wait()
+}
