@@ -171,7 +171,9 @@ func (k *crashKey) check(s *Store, name string, how int) error {
 func (k *crashKey) find(s *Store, name string, how int) (*crashEffect, error) {
 	i, err := s.Stat(name)
 	if errors.Is(err, ErrNotFound) {
-		may := k.cur == nil || how != crashKill && !k.cur.Durable && !k.synced
+		// Sync made it durable as it was, but a group that is under pressure leaves whole, with members not yet on SSD.
+		kept := k.synced && k.cur != nil && k.cur.Group == ""
+		may := k.cur == nil || how != crashKill && !k.cur.Durable && !kept
 		// What began to take the place of cur, and is only in memory, may have got as far as to end it.
 		gone := func(x crashEffect) bool { return x.Gone || how != crashKill && !x.Durable }
 		if may || slices.ContainsFunc(k.maybe, gone) {

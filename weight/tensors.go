@@ -73,7 +73,7 @@ func (m *Manager) ReadTensor(ctx context.Context, ref Ref, name string, dst []by
 	if t.Len == 0 {
 		return 0, nil
 	}
-	return int(t.Len), m.readRange(ctx, key, dst[:t.Len], t.Off)
+	return int(t.Len), m.readRange(ctx, key, dst[:t.Len], t.Off, store.VerifyAuto)
 }
 
 // TensorView is a tensor's bytes in the store's memory, or a copy when they are not there. Close exactly once.
