@@ -8,7 +8,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
+	"github.com/kvcache-ai/mooncake-go/store/internal/catalog/catalogtest"
 )
+
+// A link whose record could not be written when its target came to the SSD tier is written by the next Sync, which
+// says so.
+func TestCrashSyncWritesLateLinks(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{Offload: OffloadNever})
+	s := r.boot()
+	require.NoError(t, s.Put(ctx, "target", random(5000), nil))
+	require.NoError(t, s.Link(ctx, "link", "target", nil))
+	r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: 1, Err: errDisk}) // after the target's record
+	require.ErrorIs(t, s.Sync(ctx), ErrNotDurable)
+	require.NoError(t, s.Sync(ctx))
+	s = r.reboot()
+	wantWhole(t, s, "target", random(5000))
+	wantWhole(t, s, "link", random(5000))
+}
 
 // What a start-up frees is no longer named by a catalogue that loses its last unsynced changes afterwards.
 func TestCrashAfterRecovery(t *testing.T) {

@@ -286,6 +286,7 @@ func (c *core) janitor() {
 				c.freeFile(f)
 			}
 			c.freeUnlinked()
+			_ = c.rewriteLate() // what fails stays late
 		case <-c.wake.janitor:
 		}
 		c.runEffects()
