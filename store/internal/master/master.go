@@ -173,9 +173,13 @@ func (m *Master) freeReplicas(r Ref, rec *record) {
 	}
 	m.freeMemory(r, rec)
 	if w&FlagSSD != 0 {
-		keyLen := int(rec.tenLen) + 1 + int(rec.keyLen)
-		m.emit(Effect{Kind: FreeSSD, SSD: rec.loc(), KeyLen: keyLen, Size: rec.size, Gen: rec.gen})
+		m.emitFreeSSD(rec)
 	}
+}
+
+func (m *Master) emitFreeSSD(rec *record) {
+	keyLen := int(rec.tenLen) + 1 + int(rec.keyLen)
+	m.emit(Effect{Kind: FreeSSD, SSD: rec.loc(), KeyLen: keyLen, Size: rec.size, Gen: rec.gen})
 }
 
 // freeMemory returns the extents of the memory replica.
