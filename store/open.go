@@ -39,6 +39,12 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
+	if opts.Dir != "" {
+		var err error
+		if opts.Dir, err = filepath.Abs(opts.Dir); err != nil {
+			return nil, errors.WithMessage(err, "open store")
+		}
+	}
 	c := &core{opts: opts.withDefaults(), start: time.Now(), promo: newPromoter()}
 	c.wall = c.start.UnixNano()
 	c.stop, c.quit = context.WithCancel(context.Background())
@@ -315,5 +321,5 @@ func (c *core) abandon() {
 	}
 }
 
-// Dir is Options.Dir: "" for a store in memory.
+// Dir is Options.Dir as an absolute path: "" for a store in memory.
 func (s *Store) Dir() string { return s.opts.Dir }
