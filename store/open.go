@@ -168,10 +168,14 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 	}
 	c.data = c.seg.Data()
 	c.alloc = arena.NewAllocator(c.seg.SlabBytes())
-	c.m = master.New(master.Options{
+	m := master.Options{
 		Records: c.seg.Meta(), Shards: shards(), DiscardTimeout: c.opts.PutTimeout, ReleaseTimeout: putReleaseTimeout,
 		Notify: func() { signal(c.wake.janitor) },
-	})
+	}
+	if arena.Invariants {
+		m.Freed = func(e master.Extent) { arena.Poison(c.bytes(e)) }
+	}
+	c.m = master.New(m)
 	c.m.Mount(0, c.alloc)
 	if attached {
 		c.restoreMemory()

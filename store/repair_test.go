@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
 )
 
 // A durable object whose copy on SSD is bad but whose memory is right becomes durable again with the next Sync, before
@@ -131,4 +134,32 @@ func TestRelativeDir(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	require.NoError(t, s.Close())
+}
+
+// Under the build tag invariants memory is poisoned when it becomes free, so that a read of it shows.
+func TestFreedMemoryIsPoisoned(t *testing.T) {
+	ctx := context.Background()
+	s := openTest(t, Options{})
+	for what, free := range map[string]func(key string){
+		"removed":  func(key string) { require.NoError(t, s.Remove(key, true)) },
+		"replaced": func(key string) { require.NoError(t, s.Upsert(ctx, key, random(10), nil)) },
+	} {
+		require.NoError(t, s.Put(ctx, what, random(200_000), nil))
+		v, err := s.View(ctx, what, nil)
+		require.NoError(t, err)
+		stale := v.Bytes()
+		free(what)
+		require.Equal(t, random(200_000), stale, "while the view is open")
+		require.NoError(t, v.Close())
+		if arena.Invariants {
+			require.Equal(t, bytes.Repeat([]byte{0xDB}, 200_000), stale, what)
+		}
+	}
+	w, err := s.Create(ctx, "aborted", 5000, nil)
+	require.NoError(t, err)
+	_, err = w.Write(random(5000))
+	require.NoError(t, err)
+	stale := w.pieces[0]
+	w.Abort()
+	require.Equal(t, arena.Invariants, bytes.Equal(stale, bytes.Repeat([]byte{0xDB}, 5000)), "aborted")
 }

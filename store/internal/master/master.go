@@ -194,6 +194,9 @@ func (m *Master) freeExtent(e Extent) {
 		m.emit(Effect{Kind: FreeOwnFile, OwnFile: uint64(e.Off), Size: e.Len})
 		return
 	}
+	if m.opts.Freed != nil {
+		m.opts.Freed(e)
+	}
 	m.segments[e.Segment].Load().Free(arena.Extent{Off: e.Off, Len: e.Len})
 }
 
