@@ -262,7 +262,9 @@ func (o *offload) add(c *core, ref master.Ref, gen uint64) error {
 	}
 	one := copied{Copying: cp}
 	one.p = staged{key: cp.Key, group: cp.Group, o: cp.Object, data: c.pieces(&cp.Object, nil)}
-	one.p.table, err = c.loadTable(&cp.Object, nil)
+	if err = c.untouched(&cp.Object); err == nil {
+		one.p.table, err = c.loadTable(&cp.Object, nil)
+	}
 	if err == nil && cp.Flags&master.FlagSSDBad != 0 { // it takes the place of one: let it be better
 		err = verifyRange(context.Background(), nil, slices.Clone(one.p.data), 0, cp.Size, cp.Size, one.p.table)
 	}

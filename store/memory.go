@@ -266,6 +266,7 @@ func (c *core) attachOwnFile(id uint64, size int64) error {
 	if err != nil {
 		return err
 	}
+	f.HandOut() // the earlier process may have
 	c.budget.Add(arena.OwnFile, roundUp(size, 4096))
 	c.own.put(f)
 	return nil

@@ -190,10 +190,7 @@ func (r *reading) read(ctx context.Context, dst []byte, off int64) error {
 			r.hit(TierMemory, int64(len(dst)))
 			return nil
 		}
-		if !errors.Is(err, ErrChecksum) {
-			return r.failed(err)
-		}
-		if !r.s.quarantine(r, TierMemory, err) {
+		if !isLost(err) || !r.s.quarantine(r, TierMemory, err) {
 			return r.failed(err)
 		}
 		r.o.Flags |= master.FlagMemoryBad
@@ -233,6 +230,16 @@ func (r *reading) failed(err error) error { return errors.WithMessagef(err, "get
 func (r *reading) readMemory(ctx context.Context, dst []byte, off int64) error {
 	var buf [4][]byte
 	pieces := r.s.pieces(&r.o, buf[:0])
+	if r.o.Flags&master.FlagOwnMemory == 0 {
+		return r.readPieces(ctx, pieces, dst, off)
+	}
+	if err := r.s.untouched(&r.o); err != nil {
+		return err
+	}
+	return guarded(&r.o, pieces, func() error { return r.readPieces(ctx, pieces, dst, off) })
+}
+
+func (r *reading) readPieces(ctx context.Context, pieces [][]byte, dst []byte, off int64) error {
 	unverified := r.o.Flags&master.FlagUnverified != 0
 	if r.verify == VerifyNever || r.verify == VerifyAuto && !unverified {
 		return copyRange(ctx, dst, pieces, off)

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -162,4 +163,62 @@ func TestFreedMemoryIsPoisoned(t *testing.T) {
 	stale := w.pieces[0]
 	w.Abort()
 	require.Equal(t, arena.Invariants, bytes.Equal(stale, bytes.Repeat([]byte{0xDB}, 5000)), "aborted")
+}
+
+// errContext calls a function each time it is asked for its error.
+type errContext struct {
+	context.Context
+	call func()
+}
+
+func (c errContext) Err() error { c.call(); return nil }
+
+// Who cuts a memory file short that File has handed out costs its object, or one replica of it, not the process.
+func TestMemoryFileCutShort(t *testing.T) {
+	ctx := context.Background()
+	const n = 12 << 20
+	cut := func(path string) {
+		require.NoError(t, os.Chmod(path, 0o600))
+		require.NoError(t, os.Truncate(path, 0))
+	}
+	for _, onSSD := range []bool{false, true} {
+		for name, read := range readers {
+			t.Run(fmt.Sprint(name, ", on ssd ", onSSD), func(t *testing.T) {
+				s := openTest(t, Options{Dir: t.TempDir(), PromoteAfter: -1, VolatileMemory: false})
+				require.NoError(t, s.Put(ctx, "k", random(n), &PutOptions{OwnFile: true}))
+				if onSSD {
+					require.NoError(t, s.Sync(ctx))
+				}
+				f, err := s.File(ctx, "k", nil)
+				require.NoError(t, err)
+				cut(f.Path())
+				got, err := read(s, "k", n)
+				if onSSD {
+					require.NoError(t, err)
+					require.True(t, bytes.Equal(random(n), got))
+				} else {
+					require.True(t, errors.Is(err, ErrTampered) || errors.Is(err, ErrNoReplica), "%v", err)
+					require.NoError(t, s.Sync(ctx))
+				}
+				require.ErrorIs(t, f.Close(), ErrTampered)
+				requireEmptied(t, s)
+			})
+		}
+	}
+	for _, how := range []Verify{VerifyAuto, VerifyAlways} {
+		s := openTest(t, Options{Dir: t.TempDir()})
+		require.NoError(t, s.Put(ctx, "k", random(n), &PutOptions{OwnFile: true}))
+		f, err := s.File(ctx, "k", nil)
+		require.NoError(t, err)
+		calls := 0
+		in := errContext{ctx, func() {
+			if calls++; calls == 3 {
+				cut(f.Path())
+			}
+		}}
+		_, err = s.Get(in, "k", &ReadOptions{Verify: how})
+		require.True(t, errors.Is(err, ErrTampered) || errors.Is(err, ErrNoReplica), "cut while it is read: %v", err)
+		require.Greater(t, calls, 2)
+		require.ErrorIs(t, f.Close(), ErrTampered)
+	}
 }
