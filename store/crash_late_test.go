@@ -2,13 +2,16 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
 	"github.com/kvcache-ai/mooncake-go/store/internal/catalog/catalogtest"
+	"github.com/kvcache-ai/mooncake-go/store/internal/ssd/ssdtest"
 )
 
 // A link whose record could not be written when its target came to the SSD tier is written by the next Sync, which
@@ -49,5 +52,63 @@ func TestCrashAfterRecovery(t *testing.T) {
 		s = r.boot()
 		wantAbsentOrWhole(t, s, "k", random(size))
 		wantWhole(t, s, "other", random(100))
+	}
+}
+
+// A copy that was to take the place of another on the SSD tier, to repair it or to bring small objects together, and
+// fails half-way leaves the other: the object is as durable as it was.
+func TestCrashFailedMove(t *testing.T) {
+	ctx := context.Background()
+	for name, inject := range map[string]func(r *crashRig){
+		"nothing": func(*crashRig) {},
+		"write":   func(r *crashRig) { r.fs.Inject(ssdtest.Fault{At: 1, Op: "WriteAt", Err: syscall.EIO}) },
+		"sync":    func(r *crashRig) { r.fs.Inject(ssdtest.Fault{At: 1, Op: "Sync", Err: syscall.EIO}) },
+		"record":  func(r *crashRig) { r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, Err: errDisk}) },
+		"record, but written": func(r *crashRig) {
+			r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, Err: errDisk, Applied: true})
+		},
+		"records": func(r *crashRig) {
+			for i := range 3 {
+				r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: i, Err: errDisk, Applied: i == 0})
+			}
+		},
+	} {
+		for i := range 6 {
+			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
+				r := newCrashRig(t, Options{})
+				s := r.boot()
+				for _, key := range []string{"k", "gone", "open"} {
+					require.NoError(t, s.Put(ctx, key, random(5000), &PutOptions{Durable: true, Type: Weight}))
+				}
+				require.NoError(t, s.Link(ctx, "link", "k", durably()))
+				require.NoError(t, s.Link(ctx, "left", "gone", durably()))
+				require.NoError(t, s.Remove("gone", true))
+				reader, err := s.acquire("open", nil)
+				require.NoError(t, err)
+				inject(r)
+				s.moveAll(ctx, []uint32{reader.o.SSD.File})
+				reader.release()
+				r.disk.Heal()
+				r.fs.Inject(ssdtest.Fault{})
+				if i%2 == 0 {
+					require.NoError(t, s.Put(ctx, "next", random(100), durably()))
+				}
+				if i%3 == 0 {
+					r.powerFails(rand.New(rand.NewPCG(uint64(i), 7)))
+				} else {
+					r.kill()
+					r.loseMemory()
+				}
+				s = r.boot()
+				for _, key := range []string{"k", "link", "left", "open"} {
+					wantWhole(t, s, key, random(5000))
+					info, err := s.Stat(key)
+					require.NoError(t, err)
+					require.True(t, info.Durable, key)
+				}
+				wantAbsent(t, s, "gone")
+				requireEmptied(t, s)
+			})
+		}
 	}
 }

@@ -67,8 +67,19 @@ func (w *crashWorker) step() {
 		w.removeGroup()
 	case n < 85:
 		_ = w.j.entry(crashEntry{Sync: true}, func() error { return w.s.Sync(context.Background()) })
+	case n < 86:
+		w.compact()
 	default:
 		w.get()
+	}
+}
+
+// compact moves what it may, which changes nothing that can be seen.
+func (w *crashWorker) compact() {
+	w.s.compacting.Lock()
+	defer w.s.compacting.Unlock()
+	if files, err := w.s.tier.Sparse(context.Background()); err == nil {
+		w.s.moveAll(context.Background(), files)
 	}
 }
 

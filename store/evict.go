@@ -324,40 +324,20 @@ func (c *core) writeOffload(ctx context.Context, list []copied) (attached bool, 
 	undo := make([]deletion, len(list))
 	for i := range list {
 		undo[i] = undone(list[i].Key, list[i].Gen, locs[i], list[i].Size)
+		undo[i].ref, undo[i].keep = list[i].Ref, list[i].Flags&master.FlagSSD != 0
 	}
 	if err = c.tier.Sync(ctx); err == nil {
 		var late, busy []deletion
 		if late, busy, err = c.attach(list, locs, undo); err == nil {
-			c.undo(late)
-			if err = c.followUp(list); err == nil {
-				err = c.stay(busy)
+			c.undo(append(late, busy...))
+			if err = c.followUp(list); err == nil && len(busy) > 0 {
+				err = errors.WithMessagef(ErrBusy, "%.64q: what it has on the SSD tier is open", busy[0].key.Name)
 			}
 			return true, err
 		}
 	}
 	c.undo(undo)
 	return false, err
-}
-
-// stay keeps what objects have on the SSD tier, since it is being read, instead of a copy that was to take its place.
-func (c *core) stay(busy []deletion) error {
-	if len(busy) == 0 {
-		return nil
-	}
-	var keys []master.Key
-	for _, d := range busy {
-		keys = append(keys, d.key)
-		for _, name := range c.m.Links(d.ref, d.gen) {
-			keys = append(keys, master.Key{Tenant: d.key.Tenant, Name: name})
-		}
-	}
-	if err := c.rewriteKeys(keys); err != nil {
-		return err // nobody knows which of the two the catalogue names: both stay
-	}
-	for _, d := range busy {
-		c.frees.add(d.space)
-	}
-	return errors.WithMessagef(ErrBusy, "%.64q: its bad copy on the SSD tier is open", busy[0].key.Name)
 }
 
 // attach writes the records of copies, then tells the master. An object that was removed meanwhile and lives on for its
@@ -373,7 +353,6 @@ func (c *core) attach(list []copied, locs []ssd.Loc, undo []deletion) (late, bus
 		return nil, nil, err
 	}
 	for i := range list {
-		undo[i].ref = list[i].Ref
 		switch err := c.m.Attach(list[i].Ref, masterLoc(locs[i]), false); {
 		case errors.Is(err, ErrBusy):
 			busy = append(busy, undo[i])
@@ -393,16 +372,8 @@ func (c *core) recordCopy(b *changes, one *copied, loc ssd.Loc) {
 		r := catalogueRecord(p.key, &p.o, p.group, o.Flags&master.FlagDurable != 0, loc)
 		b.Put(&r)
 	}
-	if p.o.Flags&master.FlagSSD == 0 {
-		return
-	}
-	for _, name := range c.m.Links(one.Ref, p.o.Gen) {
-		k := master.Key{Tenant: p.key.Tenant, Name: name}
-		if o, err := c.m.Stat(k); err == nil && o.Holder() == one.Ref {
-			o.SSD = masterLoc(loc)
-			r := c.recordOf(k, &o)
-			b.Put(&r)
-		}
+	if p.o.Flags&master.FlagSSD != 0 {
+		c.recordLinksOf(b, p.key.Tenant, one.Ref, p.o.Gen, masterLoc(loc))
 	}
 }
 
@@ -431,12 +402,14 @@ func (c *core) followUp(list []copied) error {
 
 // roomOnSSD makes room for n more bytes on the SSD tier, below its watermark if it can.
 func (c *core) roomOnSSD(ctx context.Context, n int64) error {
+	c.compact(ctx, n)
 	limit := int64(float64(c.opts.SSDBytes) * c.opts.HighWatermark)
-	live := c.tier.Usage().LiveBytes
-	if live+n <= limit {
+	u := c.tier.Usage()
+	live, over := u.LiveBytes, max(u.LiveBytes+n-limit, u.DiskBytes+n-c.opts.SSDBytes)
+	if over <= 0 {
 		return nil
 	}
-	c.evictSSD(ctx, max(live+n-limit, int64(float64(c.opts.SSDBytes)*c.opts.EvictionRatio)))
+	c.evictSSD(ctx, max(over, int64(float64(c.opts.SSDBytes)*c.opts.EvictionRatio)))
 	if live = c.tier.Usage().LiveBytes; live+n > c.opts.SSDBytes {
 		return errors.WithMessagef(ErrNoSpace, "the SSD tier holds %d bytes, %d more are over its limit %d", live, n, c.opts.SSDBytes)
 	}

@@ -60,7 +60,8 @@ type forgotten struct {
 type deletion struct {
 	key    master.Key
 	gen    uint64
-	ref    master.Ref // the object's record, if somebody has it pinned
+	keep   bool       // of a copy that was to take another's place: while the object is there, its record names the other
+	ref    master.Ref // with keep, of the object
 	pinned master.Ref // to release, if not 0
 	space  forgotten  // to free, if its size is not 0
 }
@@ -194,6 +195,12 @@ func (c *core) retryDeletes() error {
 	for _, d := range list {
 		if o, err := c.m.Stat(d.key); err != nil || o.Gen != d.gen || o.Flags&master.FlagSSD == 0 {
 			b.Delete(d.key.Tenant, d.key.Name, d.gen)
+		} else if d.keep {
+			r := c.recordOf(d.key, &o)
+			b.Put(&r)
+		}
+		if d.keep {
+			c.recordLinksOf(&b, d.key.Tenant, d.ref, d.gen, master.Loc{})
 		}
 	}
 	err := b.apply(c.catalog, false)
@@ -255,10 +262,19 @@ func (c *core) forgetOne(tenant, name string, g master.Replaced) error {
 // undo takes back what was written for objects that did not become visible, so that a tier in doubt about them
 // works again.
 func (c *core) undo(list []deletion) {
-	if len(list) == 0 {
+	var fresh, kept []deletion
+	for _, d := range list {
+		if d.keep {
+			kept = append(kept, d)
+		} else {
+			fresh = append(fresh, d)
+		}
+	}
+	c.frees.addFailed(kept)
+	if len(fresh) > 0 && c.deleteRecords(fresh, false) != nil {
 		return
 	}
-	if c.deleteRecords(list, false) == nil {
+	if len(list) > 0 {
 		_ = c.freeForgotten() // what can't be freed now stays on the list
 	}
 }

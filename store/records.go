@@ -60,6 +60,23 @@ func (c *core) rewriteNow(keys []master.Key) (durable bool, err error) {
 	return durable, b.apply(c.catalog, false)
 }
 
+// recordLinksOf records the links of an object, with another place of its bytes than the master knows if loc is one. The
+// caller holds records.
+func (c *core) recordLinksOf(b *changes, tenant string, owner master.Ref, gen uint64, loc master.Loc) {
+	for _, name := range c.m.Links(owner, gen) {
+		k := master.Key{Tenant: tenant, Name: name}
+		o, err := c.m.Stat(k)
+		if err != nil || o.Holder() != owner || o.Flags&master.FlagSSD == 0 {
+			continue
+		}
+		if loc != (master.Loc{}) {
+			o.SSD = loc
+		}
+		r := c.recordOf(k, &o)
+		b.Put(&r)
+	}
+}
+
 // recordOf is the catalogue's record of an object that is on the SSD tier.
 func (c *core) recordOf(k master.Key, o *master.Object) catalog.Record {
 	r := catalogueRecord(k, o, c.m.GroupOf(k), o.Flags&master.FlagDurable != 0, ssdLoc(o.SSD))

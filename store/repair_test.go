@@ -80,15 +80,25 @@ func TestSSDQuotaSurvivesSmallDurableObjects(t *testing.T) {
 		for i, err := range s.PutBatch(ctx, items) {
 			require.NoError(t, err, "round %d item %d", round, i)
 		}
+		var gone []string
 		for j := range 800 {
 			if j%16 != 0 {
-				require.NoError(t, s.Remove(items[j].Key, true))
+				gone = append(gone, items[j].Key)
 			}
 		}
-		u, err := s.Usage()
-		require.NoError(t, err)
-		t.Log(round, u.SSDLive, u.SSDOnDisk)
+		for _, err := range s.RemoveBatch(gone, true) {
+			require.NoError(t, err)
+		}
 	}
+	u, err := s.Usage()
+	require.NoError(t, err)
+	require.LessOrEqual(t, u.SSDOnDisk, int64(4<<20))
+	for round := range 20 {
+		for j := 0; j < 800; j += 16 {
+			requireBytes(t, s, fmt.Sprint(round, "-", j), random(500))
+		}
+	}
+	requireEmptied(t, s)
 }
 
 // Close inside a loop over Objects ends the loop with an error.

@@ -45,16 +45,17 @@ type core struct {
 	frees   freeList
 	records recordOrder
 
-	effects  sync.Mutex // see runEffects
-	stamps   stamps
-	gate     gate
-	mapping  mappingRefs
-	memory   memoryState
-	evicting evictor
-	promo    promoter
-	log      decisions
-	feed     feed
-	counters counters
+	effects    sync.Mutex // see runEffects
+	stamps     stamps
+	gate       gate
+	mapping    mappingRefs
+	memory     memoryState
+	evicting   evictor
+	compacting compactor
+	promo      promoter
+	log        decisions
+	feed       feed
+	counters   counters
 
 	stop context.Context
 	quit context.CancelFunc

@@ -70,7 +70,17 @@ func (d *driver) startCopy() {
 	case r.has(tier) && !(tier == TierSSD && r.bad[tier]) || r.copying || !r.readable():
 		want = status.Busy
 	}
-	c, err := d.StartCopy(r.ref, r.gen, tier)
+	start := func() (Copying, error) { return d.StartCopy(r.ref, r.gen, tier) }
+	if tier == TierSSD && r.ssd && d.r.IntN(2) == 0 {
+		if want == nil || want == error(status.Busy) {
+			want = nil
+			if r.copying || r.bad[tier] {
+				want = status.Busy
+			}
+		}
+		start = func() (Copying, error) { return d.StartMove(r.ref, r.gen) }
+	}
+	c, err := start()
 	if !d.same(want, err, "StartCopy(%v, %d)", r.key, tier) {
 		return
 	}

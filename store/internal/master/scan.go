@@ -60,6 +60,20 @@ func (m *Master) MemoryOnly(n uint32) (out []Victim) {
 	return out
 }
 
+// OnSSD lists the objects of one page, of all tenants, that have a good replica at a place on the SSD tier that in names.
+func (m *Master) OnSSD(n uint32, in func(Loc) bool) (out []Victim) {
+	m.survey(n, func(r Ref, rec *record) {
+		w := rec.word
+		if st := stateOf(w); st != Committed && st != Held || w&(FlagSSD|FlagSSDBad|FlagLink) != FlagSSD || !in(rec.loc()) {
+			return
+		}
+		v := Victim{Gen: rec.gen}
+		v.Ref, v.Size = r, rec.size
+		out = append(out, v)
+	})
+	return out
+}
+
 // survey calls fn with a copy of each record of a page that is in use, taken without a lock; fn must not keep it. A copy
 // is of one moment, but that moment is over: whoever acts on it looks again.
 func (m *Master) survey(n uint32, fn func(Ref, *record)) {

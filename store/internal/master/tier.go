@@ -155,6 +155,18 @@ type Copying struct {
 // StartCopy pins an object for a copy to tier, unless it is there already or somebody else copies it. A bad replica on
 // the SSD tier counts as none: Attach puts the new one in its place.
 func (m *Master) StartCopy(r Ref, gen uint64, tier Tier) (Copying, error) {
+	return m.startCopy(r, gen, func(w uint64) bool {
+		there := w&(FlagMemory<<tier) != 0 && (tier == TierMemory || w&FlagSSDBad == 0)
+		return !there && readable(w)
+	})
+}
+
+// StartMove is StartCopy for an object that is on the SSD tier and is to have another place there.
+func (m *Master) StartMove(r Ref, gen uint64) (Copying, error) {
+	return m.startCopy(r, gen, func(w uint64) bool { return w&(FlagSSD|FlagSSDBad) == FlagSSD })
+}
+
+func (m *Master) startCopy(r Ref, gen uint64, may func(w uint64) bool) (Copying, error) {
 	h, ok := m.peek(r, gen)
 	if !ok {
 		return Copying{}, status.NotFound
@@ -167,8 +179,7 @@ func (m *Master) StartCopy(r Ref, gen uint64, tier Tier) (Copying, error) {
 	if !m.isObject(s, h, r, gen) || w&FlagLink != 0 {
 		return Copying{}, status.NotFound
 	}
-	there := w&(FlagMemory<<tier) != 0 && (tier == TierMemory || w&FlagSSDBad == 0)
-	if there || w&FlagOffloading != 0 || !readable(w) {
+	if w&FlagOffloading != 0 || !may(w) {
 		return Copying{}, status.Busy
 	}
 	setFlags(rec, FlagOffloading)
