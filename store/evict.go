@@ -405,12 +405,12 @@ func (c *core) roomOnSSD(ctx context.Context, n int64) error {
 	c.compact(ctx, n)
 	limit := int64(float64(c.opts.SSDBytes) * c.opts.HighWatermark)
 	u := c.tier.Usage()
-	live, over := u.LiveBytes, max(u.LiveBytes+n-limit, u.DiskBytes+n-c.opts.SSDBytes)
+	over := max(u.LiveBytes+n-limit, u.DiskBytes+n-c.opts.SSDBytes)
 	if over <= 0 {
 		return nil
 	}
 	c.evictSSD(ctx, max(over, int64(float64(c.opts.SSDBytes)*c.opts.EvictionRatio)))
-	if live = c.tier.Usage().LiveBytes; live+n > c.opts.SSDBytes {
+	if live := c.tier.Usage().LiveBytes; live+n > c.opts.SSDBytes {
 		return errors.WithMessagef(ErrNoSpace, "the SSD tier holds %d bytes, %d more are over its limit %d", live, n, c.opts.SSDBytes)
 	}
 	return nil
