@@ -268,6 +268,12 @@ type locks struct {
 	many []uint32 // all of them, once they don't fit few; never changed in place
 }
 
+// only is the set of h's shard.
+func (x *index) only(h uint64) (l locks) {
+	l.x, l.n, l.few[0] = x, 1, x.shardIndex(h)
+	return l
+}
+
 func (l *locks) ids() []uint32 {
 	if l.many != nil {
 		return l.many
@@ -292,13 +298,13 @@ func (l locks) with(h uint64) locks {
 	return l
 }
 
-func (l locks) lock() {
+func (l *locks) lock() {
 	for _, id := range l.ids() {
 		l.x.shards[id].mu.Lock()
 	}
 }
 
-func (l locks) unlock() {
+func (l *locks) unlock() {
 	for _, id := range l.ids() {
 		l.x.shards[id].mu.Unlock()
 	}

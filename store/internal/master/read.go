@@ -197,11 +197,14 @@ func (m *Master) GroupOf(k Key) string {
 // the key's own shard is locked either way.
 func (m *Master) open(h uint64, k Key) (l locks, r Ref, rec *record) {
 	s := m.index.shardOf(h)
-	l = locks{x: m.index}.with(h)
+	l = m.index.only(h)
 	for {
 		l.lock()
 		if r, rec = m.index.committed(s, h, k.Tenant, k.Name); rec == nil {
 			return l, 0, nil
+		}
+		if rec.group|rec.target == 0 {
+			return l, r, rec
 		}
 		wider := m.covering(l, rec)
 		if wider.n == l.n {
