@@ -181,9 +181,13 @@ func (m *Master) freeReplicas(r Ref, rec *record) {
 	}
 	m.freeMemory(r, rec)
 	if w&FlagSSD != 0 {
-		keyLen := int(rec.tenLen) + 1 + int(rec.keyLen)
-		m.emit(Effect{Kind: FreeSSD, SSD: rec.loc(), KeyLen: keyLen, Size: rec.size, Gen: rec.gen})
+		m.emitFreeSSD(rec)
 	}
+}
+
+func (m *Master) emitFreeSSD(rec *record) {
+	keyLen := int(rec.tenLen) + 1 + int(rec.keyLen)
+	m.emit(Effect{Kind: FreeSSD, SSD: rec.loc(), KeyLen: keyLen, Size: rec.size, Gen: rec.gen})
 }
 
 // freeMemory returns the extents of the memory replica.
@@ -197,6 +201,9 @@ func (m *Master) freeExtent(e Extent) {
 	if e.Segment == OwnFile {
 		m.emit(Effect{Kind: FreeOwnFile, OwnFile: uint64(e.Off), Size: e.Len})
 		return
+	}
+	if m.opts.Freed != nil {
+		m.opts.Freed(e)
 	}
 	m.segments[e.Segment].Load().Free(arena.Extent{Off: e.Off, Len: e.Len})
 }

@@ -182,7 +182,7 @@ func (m *Master) place(q *ReserveRequest, dst []arena.Extent) ([]arena.Extent, e
 
 func (m *Master) unplace(extents []arena.Extent) {
 	for _, e := range extents {
-		m.segments[0].Load().Free(e)
+		m.freeExtent(Extent{0, e.Off, e.Len})
 	}
 }
 
