@@ -42,6 +42,7 @@ type Manager struct {
 		loads   map[Ref]*directory // made and still open, by revision
 		tensors map[Ref]*index     // of the latest revisions asked for
 	}
+	known     *known
 	lockFiles sync.Mutex // see directory.go
 	loadRoot  string
 	ownRoot   bool // loadRoot goes with Close
@@ -52,7 +53,7 @@ type Manager struct {
 // Open takes over what an earlier process left: deletions are finished, imports that were interrupted too long ago are
 // removed, load directories whose users are gone too.
 func Open(ctx context.Context, s *store.Store, opts Options) (*Manager, error) {
-	m := &Manager{s: s, opts: opts, durable: s.Dir() != "", writers: make(chan struct{}, MaxParallel)}
+	m := &Manager{s: s, opts: opts, durable: s.Dir() != "", known: newKnown(), writers: make(chan struct{}, MaxParallel)}
 	if m.opts.UnfinishedTTL == 0 {
 		m.opts.UnfinishedTTL = 24 * time.Hour
 	}
@@ -139,6 +140,7 @@ func (m *Manager) recover(ctx context.Context) error {
 	}
 	for ref, found := range all {
 		if found.record == nil {
+			m.learn(found)
 			continue
 		}
 		expired := time.Since(found.record.Touched) > m.opts.UnfinishedTTL
@@ -146,6 +148,7 @@ func (m *Manager) recover(ctx context.Context) error {
 		case found.record.Deleting || found.manifest == nil && expired:
 			err = m.erase(ctx, ref)
 		case found.manifest != nil: // the import was done but for its own traces
+			m.learn(found)
 			err = m.forgetImport(ctx, ref)
 		}
 		if err != nil {
@@ -153,6 +156,15 @@ func (m *Manager) recover(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// learn takes in the files of a READY revision, to share their bytes.
+func (m *Manager) learn(found *found) {
+	for _, file := range found.files() {
+		if m.problem(file) == "" {
+			m.known.offer(contentOf(file), file.Key)
+		}
+	}
 }
 
 // Close ends running imports, which stay resumable, and gives up the directories of Load that are still open here.
