@@ -140,7 +140,7 @@ func (m *Manager) recover(ctx context.Context) error {
 	}
 	for ref, found := range all {
 		if found.record == nil {
-			m.learn(found)
+			m.learn(found.files())
 			continue
 		}
 		expired := time.Since(found.record.Touched) > m.opts.UnfinishedTTL
@@ -148,8 +148,10 @@ func (m *Manager) recover(ctx context.Context) error {
 		case found.record.Deleting || found.manifest == nil && expired:
 			err = m.erase(ctx, ref)
 		case found.manifest != nil: // the import was done but for its own traces
-			m.learn(found)
+			m.learn(found.files())
 			err = m.forgetImport(ctx, ref)
+		default:
+			m.learn(found.receipts)
 		}
 		if err != nil {
 			return errors.WithMessagef(err, "revision %v", ref)
@@ -158,9 +160,9 @@ func (m *Manager) recover(ctx context.Context) error {
 	return nil
 }
 
-// learn takes in the files of a READY revision, to share their bytes.
-func (m *Manager) learn(found *found) {
-	for _, file := range found.files() {
+// learn takes in files that are stored, to share their bytes.
+func (m *Manager) learn(files []File) {
+	for _, file := range files {
 		if m.problem(file) == "" {
 			m.known.offer(contentOf(file), file.Key)
 		}
@@ -236,6 +238,7 @@ type found struct {
 	manifest *Manifest
 	record   *record
 	stored   int64 // bytes that receipts stand for
+	receipts []File
 	problem  error // with the manifest or the record, which is nil then
 }
 
@@ -276,6 +279,7 @@ func (m *Manager) note(ctx context.Context, f *found, ref Ref, rest string) (err
 		name, _ := decode(strings.TrimPrefix(rest, "receipt:"))
 		if r, err = m.receipt(ctx, ref, name); r != nil {
 			f.stored += r.Size
+			f.receipts = append(f.receipts, File{Name: name, Key: ref.FileKey(name), Size: r.Size, SHA256: r.SHA256})
 		}
 	}
 	switch {
