@@ -19,7 +19,11 @@ import (
 type evictor struct {
 	memory sync.Mutex
 	ssd    sync.Mutex
-	used   atomic.Int64 // bytes put since the background eviction last looked
+	used   atomic.Int64 // bytes put since the background eviction last looked, but for those in puts
+	puts   [gateStripes]struct {
+		bytes atomic.Int64
+		_     [56]byte
+	}
 	leased atomic.Int64 // bytes that the last eviction of memory left only because of leases
 
 	// copying orders copies to the SSD tier, so that Sync does not overlook what somebody else is copying. Taken after
@@ -27,8 +31,13 @@ type evictor struct {
 	copying sync.Mutex
 }
 
-// noticeUse wakes the background eviction once in a while.
+// noticeUse wakes the background eviction once in a while. What all cores would write, each writes seldom.
 func (c *core) noticeUse(n int64) {
+	mine := &c.evicting.puts[lane()].bytes
+	if n = mine.Add(n); n <= c.opts.MemoryBytes/128/gateStripes {
+		return
+	}
+	mine.Add(-n)
 	if c.evicting.used.Add(n) > c.opts.MemoryBytes/128 {
 		c.evicting.used.Store(0)
 		signal(c.wake.evictor)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
+	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
 )
 
 // recordOrder orders writes of the catalogue that follow from what the master said. Who writes records of objects
@@ -135,29 +136,33 @@ func (c *core) freeForgotten() error {
 		c.frees.add(list...)
 		return errors.WithMessage(err, "sync catalogue")
 	}
-	for _, f := range list {
-		c.free(f)
-	}
+	c.free(list)
 	return nil
 }
 
 // free gives space of the SSD tier back. A file that somebody has a hard link to keeps its blocks: it counts as long
 // as the link is there.
-func (c *core) free(f forgotten) {
-	if f.loc.Own != 0 && hasLinks(c.tier.OwnPath(f.loc.Own)) {
-		c.frees.keep(f)
-		return
+func (c *core) free(list []forgotten) {
+	freed := make([]ssd.Freed, 0, min(len(list), freeBatch))
+	for part := range slices.Chunk(list, freeBatch) {
+		freed = freed[:0]
+		for _, f := range part {
+			if f.loc.Own != 0 && hasLinks(c.tier.OwnPath(f.loc.Own)) {
+				c.frees.keep(f)
+				continue
+			}
+			c.stamps.drop(ssdStamp(f.loc.Own))
+			freed = append(freed, ssd.Freed{Loc: ssdLoc(f.loc), KeyLen: f.keyLen, Size: f.size})
+		}
+		c.tier.FreeAll(freed)
 	}
-	c.stamps.drop(ssdStamp(f.loc.Own))
-	c.tier.Free(ssdLoc(f.loc), f.keyLen, f.size)
 }
 
+// freeBatch bounds how much of the SSD tier is taken out of its books before it is given back to the file system.
+const freeBatch = 4096
+
 // freeUnlinked looks again at the files that had links.
-func (c *core) freeUnlinked() {
-	for _, f := range c.frees.takeLinked() {
-		c.free(f)
-	}
-}
+func (c *core) freeUnlinked() { c.free(c.frees.takeLinked()) }
 
 // deleteRecords makes the catalogue forget objects that left the master. What fails is tried again later, with its
 // space kept, since nobody knows whether the records are there. The caller holds records for reading, or nobody can

@@ -69,6 +69,9 @@ func TestNothingLeaks(t *testing.T) {
 
 func cycle(t *testing.T, opts Options, i int) {
 	ctx := context.Background()
+	if opts.Dir != "" {
+		needRocksDB(t)
+	}
 	s, err := Open(ctx, opts)
 	require.NoError(t, err)
 	durable := opts.Dir != ""

@@ -35,10 +35,11 @@ func newPromoter() promoter {
 }
 
 // considerPromotion counts a read from SSD, and queues the object once it was read often enough lately and memory is
-// below its watermark. A full queue drops it: it will be read again.
+// below its watermark. A full queue drops it: it will be read again. A hard-pinned object stays where it is: no pressure
+// would ever get its copy out of memory again.
 func (s *Store) considerPromotion(o *master.Object, key string) {
-	const link = master.FlagLink | master.FlagMemory
-	if s.opts.PromoteAfter < 0 || o.Flags&link != 0 || o.Size > s.opts.MemoryBytes/8 {
+	const never = master.FlagLink | master.FlagMemory | master.FlagHardPin
+	if s.opts.PromoteAfter < 0 || o.Flags&never != 0 || o.Size > s.opts.MemoryBytes/8 {
 		return
 	}
 	s.promo.mu.Lock()

@@ -35,6 +35,9 @@ func testOptions(t testing.TB, opts Options) Options {
 	if opts.MemoryBytes == 0 {
 		opts.MemoryBytes = 64 << 20
 	}
+	if opts.Dir != "" {
+		needRocksDB(t)
+	}
 	if opts.Dir != "" && opts.ShmDir == "" {
 		opts.ShmDir = shmDir(t)
 	}

@@ -235,7 +235,7 @@ func (c *crashTest) verifySpace() {
 		}
 		own := ownFiles(c.t, c.opts.Dir)
 		last = fmt.Sprintf("%d files of their own for %d objects: %v", len(own), len(owners), own)
-		return len(own) >= len(owners) && len(own) <= len(owners)+1 // a shard stored twice before it was known
+		return len(own) == len(owners)
 	}
 	for range 300 {
 		if ok() {

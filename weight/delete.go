@@ -95,6 +95,7 @@ func (m *Manager) erase(ctx context.Context, ref Ref) error {
 	if err := m.remove(ref.ManifestKey()); err != nil {
 		return err
 	}
+	m.known.forgetAll(ref)
 	if _, err := m.s.RemoveGroup(ref.group(), true); err != nil && !errors.Is(err, store.ErrGroupNotFound) {
 		return err
 	}

@@ -35,8 +35,6 @@ type storing struct {
 	*Import
 	src source.Source
 
-	known known
-
 	mu    sync.Mutex
 	files []File
 	r     *ImportResult
@@ -46,9 +44,6 @@ type storing struct {
 // storeAll stores every file and returns them by name. Large files go side by side, small ones in batches.
 func (i *Import) storeAll(ctx context.Context, src source.Source, c *choice, r *ImportResult) ([]File, error) {
 	s := &storing{Import: i, src: src, r: r}
-	if err := s.known.learn(ctx, i.m); err != nil {
-		return nil, err
-	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	jobs := make(chan []source.Info)
@@ -144,6 +139,7 @@ func (s *storing) storeBatch(ctx context.Context, batch []source.Info) error {
 			return errors.WithMessagef(err, "file %q", f.Name)
 		}
 		if !done {
+			s.m.known.forget(s.q.Ref.FileKey(f.Name))
 			fresh = append(fresh, f)
 		}
 	}
@@ -159,14 +155,17 @@ func (s *storing) storeBatch(ctx context.Context, batch []source.Info) error {
 // resume finds a file that an earlier import stored completely, of a source file that has not changed since.
 func (s *storing) resume(ctx context.Context, f source.Info) (done bool, err error) {
 	r, err := s.m.receipt(ctx, s.q.Ref, f.Name)
-	if err != nil || r == nil || r.Identity != identity(f) || r.Size != f.Size {
+	if err != nil || r == nil {
 		return false, err
+	}
+	if r.Identity != identity(f) || r.Size != f.Size { // what it describes is about to be replaced
+		return false, s.m.remove(s.q.Ref.receiptKey(f.Name))
 	}
 	file := File{Name: f.Name, Key: s.q.Ref.FileKey(f.Name), Size: f.Size, SHA256: r.SHA256}
 	if s.m.problem(file) != "" {
 		return false, nil
 	}
-	s.known.offer(contentOf(file), file.Key)
+	s.m.known.offer(contentOf(file), file.Key)
 	s.mu.Lock()
 	s.r.Resumed++
 	s.mu.Unlock()
@@ -205,7 +204,7 @@ func (s *storing) storeLarge(ctx context.Context, f source.Info) error {
 // share links a file that was read when the room was checked.
 func (s *storing) share(ctx context.Context, f source.Info) (file File, linked bool, err error) {
 	file = File{Name: f.Name, Key: s.q.Ref.FileKey(f.Name), Size: f.Size, SHA256: s.equal[f.Name]}
-	target := s.known.find(contentOf(file))
+	target := s.m.known.find(contentOf(file))
 	if target == "" {
 		return file, false, errTargetGone
 	}
@@ -237,13 +236,13 @@ func (s *storing) stream(ctx context.Context, f source.Info) (file File, linked 
 	if err := checkDigest(f, file.SHA256); err != nil {
 		return file, false, err
 	}
-	target, err := s.known.claim(ctx, contentOf(file))
+	target, err := s.m.known.claim(ctx, contentOf(file))
 	switch {
 	case err != nil:
 		return file, false, err
 	case target == "":
 		err = w.Commit(ctx)
-		s.known.settle(contentOf(file), file.Key, err)
+		s.m.known.settle(contentOf(file), file.Key, err)
 		return file, false, err
 	}
 	w.Abort()
@@ -305,6 +304,7 @@ func checkDigest(f source.Info, sum string) error {
 
 // link gives the file the bytes of an equal one that the store has.
 func (s *storing) link(ctx context.Context, f File, target string) error {
+	c := contentOf(f)
 	if err := s.m.remove(f.Key); err != nil { // left by an earlier import
 		return err
 	}
@@ -314,11 +314,14 @@ func (s *storing) link(ctx context.Context, f File, target string) error {
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrNoReplica),
 		errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotReady): // it is going, or written anew
-		s.known.forget(contentOf(f), target)
+		s.m.known.forget(target)
 		return errTargetGone
 	case err != nil:
 		return errors.WithMessagef(err, "share the bytes of %.128q", target)
+	case !s.m.known.has(c, target): // it went, and what was linked to may be something else
+		return errTargetGone
 	}
+	s.m.known.offer(c, f.Key)
 	s.mu.Lock()
 	s.r.Linked++
 	s.mu.Unlock()
@@ -355,7 +358,7 @@ func (s *storing) storeSmall(ctx context.Context, batch []source.Info) error {
 		if err != nil {
 			return fail(errors.WithMessagef(err, "file %q", info.Name))
 		}
-		if f.Size >= linkBytes && !s.known.tryClaim(contentOf(f.File)) {
+		if f.Size >= linkBytes && !s.m.known.tryClaim(contentOf(f.File)) {
 			equal = append(equal, f)
 		} else {
 			fresh = append(fresh, f)
@@ -377,14 +380,14 @@ func (s *storing) storeSmall(ctx context.Context, batch []source.Info) error {
 
 func (s *storing) settleSmall(f small, err error) {
 	if f.Size >= linkBytes {
-		s.known.settle(contentOf(f.File), f.Key, err)
+		s.m.known.settle(contentOf(f.File), f.Key, err)
 	}
 }
 
 // shareSmall links a file to an equal one, or stores it if that came to nothing.
 func (s *storing) shareSmall(ctx context.Context, f small) error {
 	for {
-		target, err := s.known.claim(ctx, contentOf(f.File))
+		target, err := s.m.known.claim(ctx, contentOf(f.File))
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,8 @@ package weight
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -17,49 +19,46 @@ func contentOf(f File) content { return content{f.SHA256, f.Size} }
 // errTargetGone says that the object whose bytes were to be shared was removed or damaged meanwhile.
 var errTargetGone = errors.New("weight: the equal file is gone")
 
-// known is which bytes the store has, and which are just being stored: of equal files one is stored, the others wait
-// for it and share its bytes. Who waits has no claim of its own.
+// known is which bytes the store has, and which are just being stored, by all imports: of equal files one is stored,
+// the others wait for it and share its bytes. Who waits has no claim of its own. Small files are not in it.
+//
+// An object leaves it before it is removed or written anew, so that one that is in it before and after it was linked to
+// had the same bytes all the time.
 type known struct {
-	mu sync.Mutex
-	by map[content]*holding
+	mu    sync.Mutex
+	by    map[content]*holding
+	keyed map[string]content // what each key has
 }
 
-// holding is an object with some bytes; key is set when done is closed, and stays "" if storing it failed.
+// holding is objects with some bytes, and one that is being stored.
 type holding struct {
-	key  string
-	done chan struct{}
+	keys    []string
+	storing chan struct{} // nil, or closed when it is done
 }
 
-func held(key string) *holding {
-	h := &holding{key: key, done: make(chan struct{})}
-	close(h.done)
-	return h
+func newKnown() *known {
+	return &known{by: make(map[content]*holding), keyed: make(map[string]content)}
 }
 
-// learn takes in the files of all READY revisions.
-func (k *known) learn(ctx context.Context, m *Manager) error {
-	k.by = make(map[content]*holding)
-	all, err := m.scan(ctx)
-	if err != nil {
-		return err
-	}
-	for _, f := range all {
-		for _, file := range f.files() {
-			if m.problem(file) == "" {
-				k.by[contentOf(file)] = held(file.Key)
-			}
-		}
-	}
-	return nil
-}
-
-// offer makes an object of this import known.
+// offer makes an object known.
 func (k *known) offer(c content, key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.by[c] == nil {
-		k.by[c] = held(key)
+	k.offerLocked(c, key)
+}
+
+func (k *known) offerLocked(c content, key string) {
+	if c.size < linkBytes {
+		return
 	}
+	k.forgetLocked(key)
+	h := k.by[c]
+	if h == nil {
+		h = new(holding)
+		k.by[c] = h
+	}
+	h.keys = append(h.keys, key)
+	k.keyed[key] = c
 }
 
 // claim returns the key of an object with these bytes, after waiting for one that is being stored; "" when there is
@@ -69,20 +68,29 @@ func (k *known) claim(ctx context.Context, c content) (key string, err error) {
 		k.mu.Lock()
 		h := k.by[c]
 		if h == nil {
-			k.by[c] = &holding{done: make(chan struct{})}
+			k.by[c] = &holding{storing: make(chan struct{})}
 			k.mu.Unlock()
 			return "", nil
 		}
+		key, storing := h.first(), h.storing
 		k.mu.Unlock()
+		if key != "" {
+			return key, nil
+		}
 		select {
-		case <-h.done:
+		case <-storing:
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
-		if h.key != "" {
-			return h.key, nil
-		}
 	}
+}
+
+// first is the key that is shared first: links of links are links to the first all the same.
+func (h *holding) first() string {
+	if len(h.keys) == 0 {
+		return ""
+	}
+	return h.keys[0]
 }
 
 // find is the key of an object with these bytes that is there now, else "".
@@ -90,9 +98,28 @@ func (k *known) find(c content) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if h := k.by[c]; h != nil {
-		return h.key
+		return h.first()
 	}
 	return ""
+}
+
+// has reports whether the object still has these bytes.
+func (k *known) has(c content, key string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	got, ok := k.keyed[key]
+	return ok && got == c
+}
+
+// sizes are those of the files that are known to be stored.
+func (k *known) sizes() map[int64]bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sizes := make(map[int64]bool)
+	for c := range k.by {
+		sizes[c.size] = true
+	}
+	return sizes
 }
 
 // tryClaim is claim for a caller that must not wait: false when there is such an object, or will be.
@@ -102,7 +129,7 @@ func (k *known) tryClaim(c content) bool {
 	if k.by[c] != nil {
 		return false
 	}
-	k.by[c] = &holding{done: make(chan struct{})}
+	k.by[c] = &holding{storing: make(chan struct{})}
 	return true
 }
 
@@ -111,19 +138,42 @@ func (k *known) settle(c content, key string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.by[c]
+	close(h.storing)
+	h.storing = nil
 	if err == nil {
-		h.key = key
-	} else {
+		k.offerLocked(c, key)
+	} else if len(h.keys) == 0 {
 		delete(k.by, c)
 	}
-	close(h.done)
 }
 
-// forget drops an object that is not there any more.
-func (k *known) forget(c content, key string) {
+// forget drops an object that goes, or gets other bytes.
+func (k *known) forget(key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if h := k.by[c]; h != nil && h.key == key {
+	k.forgetLocked(key)
+}
+
+// forgetAll drops the files of a revision.
+func (k *known) forgetAll(ref Ref) {
+	prefix := ref.FileKey("")
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key := range k.keyed {
+		if strings.HasPrefix(key, prefix) {
+			k.forgetLocked(key)
+		}
+	}
+}
+
+func (k *known) forgetLocked(key string) {
+	c, ok := k.keyed[key]
+	if !ok {
+		return
+	}
+	delete(k.keyed, key)
+	h := k.by[c]
+	if h.keys = slices.DeleteFunc(h.keys, func(other string) bool { return other == key }); len(h.keys) == 0 && h.storing == nil {
 		delete(k.by, c)
 	}
 }

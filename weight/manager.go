@@ -42,6 +42,7 @@ type Manager struct {
 		loads   map[Ref]*directory // made and still open, by revision
 		tensors map[Ref]*index     // of the latest revisions asked for
 	}
+	known     *known
 	lockFiles sync.Mutex // see directory.go
 	loadRoot  string
 	ownRoot   bool // loadRoot goes with Close
@@ -52,7 +53,7 @@ type Manager struct {
 // Open takes over what an earlier process left: deletions are finished, imports that were interrupted too long ago are
 // removed, load directories whose users are gone too.
 func Open(ctx context.Context, s *store.Store, opts Options) (*Manager, error) {
-	m := &Manager{s: s, opts: opts, durable: s.Dir() != "", writers: make(chan struct{}, MaxParallel)}
+	m := &Manager{s: s, opts: opts, durable: s.Dir() != "", known: newKnown(), writers: make(chan struct{}, MaxParallel)}
 	if m.opts.UnfinishedTTL == 0 {
 		m.opts.UnfinishedTTL = 24 * time.Hour
 	}
@@ -139,6 +140,7 @@ func (m *Manager) recover(ctx context.Context) error {
 	}
 	for ref, found := range all {
 		if found.record == nil {
+			m.learn(found.files())
 			continue
 		}
 		expired := time.Since(found.record.Touched) > m.opts.UnfinishedTTL
@@ -146,13 +148,25 @@ func (m *Manager) recover(ctx context.Context) error {
 		case found.record.Deleting || found.manifest == nil && expired:
 			err = m.erase(ctx, ref)
 		case found.manifest != nil: // the import was done but for its own traces
+			m.learn(found.files())
 			err = m.forgetImport(ctx, ref)
+		default:
+			m.learn(found.receipts)
 		}
 		if err != nil {
 			return errors.WithMessagef(err, "revision %v", ref)
 		}
 	}
 	return nil
+}
+
+// learn takes in files that are stored, to share their bytes.
+func (m *Manager) learn(files []File) {
+	for _, file := range files {
+		if m.problem(file) == "" {
+			m.known.offer(contentOf(file), file.Key)
+		}
+	}
 }
 
 // Close ends running imports, which stay resumable, and gives up the directories of Load that are still open here.
@@ -224,6 +238,7 @@ type found struct {
 	manifest *Manifest
 	record   *record
 	stored   int64 // bytes that receipts stand for
+	receipts []File
 	problem  error // with the manifest or the record, which is nil then
 }
 
@@ -264,6 +279,7 @@ func (m *Manager) note(ctx context.Context, f *found, ref Ref, rest string) (err
 		name, _ := decode(strings.TrimPrefix(rest, "receipt:"))
 		if r, err = m.receipt(ctx, ref, name); r != nil {
 			f.stored += r.Size
+			f.receipts = append(f.receipts, File{Name: name, Key: ref.FileKey(name), Size: r.Size, SHA256: r.SHA256})
 		}
 	}
 	switch {

@@ -55,17 +55,10 @@ func (i *Import) notStored(ctx context.Context, c *choice) (fresh []source.Info,
 // findEqual hashes files that have the size of one in the store, until what is left fits. It reads nothing if that
 // can't come out.
 func (i *Import) findEqual(ctx context.Context, src source.Source, fresh []source.Info, need, room int64) (int64, error) {
-	var k known
-	if err := k.learn(ctx, i.m); err != nil {
-		return 0, err
-	}
-	sizes := make(map[int64]bool)
-	for c := range k.by {
-		sizes[c.size] = c.size >= smallFile
-	}
+	sizes := i.m.known.sizes()
 	least := need
 	for _, f := range fresh {
-		if sizes[f.Size] {
+		if f.Size >= smallFile && sizes[f.Size] {
 			least -= f.Size
 		}
 	}
@@ -73,7 +66,7 @@ func (i *Import) findEqual(ctx context.Context, src source.Source, fresh []sourc
 		if least > room || need <= room {
 			break
 		}
-		if !sizes[f.Size] {
+		if f.Size < smallFile || !sizes[f.Size] {
 			continue
 		}
 		sum, err := i.hashFile(ctx, src, f)
@@ -83,7 +76,7 @@ func (i *Import) findEqual(ctx context.Context, src source.Source, fresh []sourc
 		if err != nil {
 			return 0, errors.WithMessagef(err, "file %q", f.Name)
 		}
-		if k.by[content{sum, f.Size}] == nil {
+		if i.m.known.find(content{sum, f.Size}) == "" {
 			least += f.Size
 			continue
 		}

@@ -28,7 +28,7 @@ func Run(rounds int, contenders ...Contender) ([]float64, error) {
 	}
 	medians := make([]float64, len(contenders))
 	for i, f := range figures {
-		medians[i] = median(f)
+		medians[i] = Median(f)
 	}
 	return medians, nil
 }
@@ -52,9 +52,10 @@ func (m *Meter) Time(fn func() error) (float64, error) {
 }
 
 // CPU is the median of the processor seconds for a GB.
-func (m *Meter) CPU() float64 { return median(m.cpu) / float64(m.bytes) * 1e9 }
+func (m *Meter) CPU() float64 { return Median(m.cpu) / float64(m.bytes) * 1e9 }
 
-func median(v []float64) float64 {
+// Median is the middle one, or between the two in the middle.
+func Median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }

@@ -5,13 +5,14 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/kvcache-ai/mooncake-go/examples/contest"
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
 // copyRow measures large objects. Source, target and the store's ring of objects are each far larger than the caches,
 // and blocks follow each other in an order that no prefetcher knows.
 type copyRow struct {
-	b         *bench
+	b         *contest.Bench
 	s         *store.Store
 	src, dst  *shared
 	ring      int // bytes of each
@@ -23,8 +24,8 @@ type copyRow struct {
 	positions []int
 }
 
-func runCopy(ctx context.Context, b *bench) error {
-	r := &copyRow{b: b, ring: max(b.scale(1<<30), 256<<20)}
+func runCopy(ctx context.Context, b *contest.Bench) error {
+	r := &copyRow{b: b, ring: max(b.Scale(1<<30), 256<<20)}
 	s, err := openReady(ctx, store.Options{MemoryBytes: int64(r.ring)*5/4 + 64<<20, HighWatermark: 1})
 	if err != nil {
 		return err
@@ -37,7 +38,7 @@ func runCopy(ctx context.Context, b *bench) error {
 		}
 		defer (*p).close()
 	}
-	fillRandom(r.src.mem)
+	contest.FillRandom(r.src.mem)
 	for _, size := range []int{1 << 20, 4 << 20, 16 << 20, 64 << 20} {
 		if err := r.measureSize(ctx, size); err != nil {
 			return err
@@ -78,7 +79,7 @@ func (r *copyRow) measureSize(ctx context.Context, size int) error {
 }
 
 func (r *copyRow) measure(ctx context.Context) error {
-	m, err := r.b.contest(
+	m, err := r.b.Contest(
 		r.raw(func(dst, src []byte) { copy(dst, src) }), r.raw(memcpy),
 		r.get(ctx, store.VerifyNever), r.get(ctx, store.VerifyAlways), r.puts(ctx, false), r.puts(ctx, true))
 	if err != nil {
@@ -90,7 +91,7 @@ func (r *copyRow) measure(ctx context.Context) error {
 	}
 	where := fmt.Sprintf("%d MiB, %d thread(s)", r.size>>20, r.threads)
 	figure := func(i int, what string, goal float64) {
-		r.b.add(result{Case: what + " " + where, Unit: "GB/s", Value: m[i]}.than(limit, of).atLeast(goal))
+		r.b.Add(contest.Result{Case: what + " " + where, Unit: "GB/s", Value: m[i]}.Than(limit, of).AtLeast(goal))
 	}
 	figure(2, "GetInto", 0.9)
 	figure(3, "GetInto verified", 0.7)
@@ -111,10 +112,10 @@ func (r *copyRow) take() (at func(thread, i int) int, blocks int) {
 
 func (r *copyRow) block(s *shared, i int) []byte { return s.mem[i*r.size:][:r.size] }
 
-func (r *copyRow) raw(move func(dst, src []byte)) contender {
+func (r *copyRow) raw(move func(dst, src []byte)) contest.Contender {
 	return func() (float64, error) {
 		at, n := r.take()
-		return gbps(int64(n)*int64(r.threads)*int64(r.size), r.threads, func(t int) error {
+		return contest.GBps(int64(n)*int64(r.threads)*int64(r.size), r.threads, func(t int) error {
 			for i := range n {
 				k := at(t, i)
 				move(r.block(r.dst, k), r.block(r.src, k))
@@ -126,11 +127,11 @@ func (r *copyRow) raw(move func(dst, src []byte)) contender {
 
 func (r *copyRow) key(i int) string { return fmt.Sprintf("large/%d/%d", r.size, i) }
 
-func (r *copyRow) get(ctx context.Context, verify store.Verify) contender {
+func (r *copyRow) get(ctx context.Context, verify store.Verify) contest.Contender {
 	opts := &store.ReadOptions{Verify: verify}
 	return func() (float64, error) {
 		at, n := r.take()
-		return gbps(int64(n)*int64(r.threads)*int64(r.size), r.threads, func(t int) error {
+		return contest.GBps(int64(n)*int64(r.threads)*int64(r.size), r.threads, func(t int) error {
 			for i := range n {
 				k := at(t, i)
 				if _, err := r.s.GetInto(ctx, r.key(r.oldest+k), r.block(r.dst, k), opts); err != nil {
@@ -143,7 +144,7 @@ func (r *copyRow) get(ctx context.Context, verify store.Verify) contender {
 }
 
 // puts first removes, untimed, the oldest objects: their memory, long out of the caches, is what the new ones get.
-func (r *copyRow) puts(ctx context.Context, from bool) contender {
+func (r *copyRow) puts(ctx context.Context, from bool) contest.Contender {
 	return func() (float64, error) {
 		n := r.turn()
 		for range n * r.threads {
@@ -154,7 +155,7 @@ func (r *copyRow) puts(ctx context.Context, from bool) contender {
 		}
 		first := r.newest
 		r.newest += n * r.threads
-		return gbps(int64(n)*int64(r.threads)*int64(r.size), r.threads, func(t int) error {
+		return contest.GBps(int64(n)*int64(r.threads)*int64(r.size), r.threads, func(t int) error {
 			for i := range n {
 				if err := r.put(ctx, first+t*n+i, from); err != nil {
 					return err

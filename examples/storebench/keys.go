@@ -9,16 +9,17 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/kvcache-ai/mooncake-go/examples/contest"
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
 const tinyBytes = 8
 
 // runKeys fills a store with tiny objects and asks what they cost.
-func runKeys(ctx context.Context, b *bench) error {
-	n := b.scale(10_000_000)
+func runKeys(ctx context.Context, b *contest.Bench) error {
+	n := b.Scale(10_000_000)
 	s, err := openReady(ctx, store.Options{
-		MemoryBytes: int64(n)*288 + int64(b.smallObjects())*smallBytes*9/8 + 64<<20, HighWatermark: 1})
+		MemoryBytes: int64(n)*288 + int64(smallObjects(b))*smallBytes*9/8 + 64<<20, HighWatermark: 1})
 	if err != nil {
 		return err
 	}
@@ -46,10 +47,10 @@ func runKeys(ctx context.Context, b *bench) error {
 }
 
 // fillTiny puts n objects from two threads.
-func fillTiny(ctx context.Context, b *bench, s *store.Store, n int) error {
-	settle()
+func fillTiny(ctx context.Context, b *contest.Bench, s *store.Store, n int) error {
+	contest.Settle()
 	gc := gcSeconds()
-	took, err := parallel(2, func(t int) error {
+	took, err := contest.Parallel(2, func(t int) error {
 		value := make([]byte, tinyBytes)
 		const chunk = 4096
 		for from := t * (n / 2); from < (t+1)*(n/2); from += chunk {
@@ -64,13 +65,13 @@ func fillTiny(ctx context.Context, b *bench, s *store.Store, n int) error {
 	if err != nil {
 		return err
 	}
-	b.add(result{Case: fmt.Sprintf("put %g M objects, 2 threads", float64(n)/1e6), Unit: "M/s", Value: float64(n) / 1e6 / took.Seconds(),
+	b.Add(contest.Result{Case: fmt.Sprintf("put %g M objects, 2 threads", float64(n)/1e6), Unit: "M/s", Value: float64(n) / 1e6 / took.Seconds(),
 		Note: fmt.Sprintf("GC took %.2f of %.2f CPU seconds", gcSeconds()-gc, 2*took.Seconds())})
 	return nil
 }
 
 // metadata tells what an object costs beyond its key and value, and what the collector has to do with it.
-func metadata(b *bench, s *store.Store, empty *store.Usage, n int) error {
+func metadata(b *contest.Bench, s *store.Store, empty *store.Usage, n int) error {
 	u, err := s.Usage()
 	if err != nil {
 		return err
@@ -78,16 +79,16 @@ func metadata(b *bench, s *store.Store, empty *store.Usage, n int) error {
 	count := float64(n)
 	meta := float64(u.RecordBytes-empty.RecordBytes+u.IndexBytes-empty.IndexBytes)/count - keyBytes
 	data := float64(empty.DataFree-u.DataFree+u.DataCapacity-empty.DataCapacity)/count - tinyBytes
-	b.add(result{Case: "metadata beyond the key", Unit: "bytes", Value: meta, Note: fmt.Sprintf(
+	b.Add(contest.Result{Case: "metadata beyond the key", Unit: "bytes", Value: meta, Note: fmt.Sprintf(
 		"records %.0f, index %.0f, key -%d; rounding of an %d-byte value is %.0f more", float64(u.RecordBytes)/count,
-		float64(u.IndexBytes)/count, keyBytes, tinyBytes, data)}.want("<= 160 bytes", meta <= 160))
+		float64(u.IndexBytes)/count, keyBytes, tinyBytes, data)}.Want("<= 160 bytes", meta <= 160))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	cpu, start := gcSeconds(), time.Now()
 	runtime.GC()
 	took := time.Since(start)
 	runtime.ReadMemStats(&after)
-	b.add(result{Case: "full GC", Unit: "ms", Value: took.Seconds() * 1e3, Note: fmt.Sprintf("pauses %.0f us, %.1f ms of CPU, heap %d MiB",
+	b.Add(contest.Result{Case: "full GC", Unit: "ms", Value: took.Seconds() * 1e3, Note: fmt.Sprintf("pauses %.0f us, %.1f ms of CPU, heap %d MiB",
 		float64(after.PauseTotalNs-before.PauseTotalNs)/1e3, (gcSeconds()-cpu)*1e3, after.HeapAlloc>>20)})
 	return nil
 }
@@ -101,8 +102,8 @@ func gcSeconds() float64 {
 
 // existsAmong asks for keys that are nowhere near each other. Beside it stand the cache misses that this takes at
 // least: a slot of an index, then a record.
-func existsAmong(b *bench, s *store.Store, raw *shared, n int) error {
-	calls := b.scale(400)
+func existsAmong(b *contest.Bench, s *store.Store, raw *shared, n int) error {
+	calls := b.Scale(400)
 	found := make([]bool, existsBatch)
 	random := uint64(1)
 	draw := func() int {
@@ -111,13 +112,13 @@ func existsAmong(b *bench, s *store.Store, raw *shared, n int) error {
 	}
 	numbers := make([]int, calls*existsBatch)
 	var sink byte
-	m, err := b.contest(
+	m, err := b.Contest(
 		func() (float64, error) {
 			for i := range numbers {
 				numbers[i] = draw() % (n / 2 * 2)
 			}
 			keys := makeKeys('t', numbers)
-			ns, err := nsPerOp(len(keys), 1, func(int) error {
+			ns, err := contest.NsPerOp(len(keys), 1, func(int) error {
 				for at := 0; at < len(keys); at += existsBatch {
 					if err := allFound(s, keys[at:at+existsBatch], found); err != nil {
 						return err
@@ -131,7 +132,7 @@ func existsAmong(b *bench, s *store.Store, raw *shared, n int) error {
 			for i := range numbers {
 				numbers[i] = draw() % (len(raw.mem) - 1<<20)
 			}
-			ns, err := nsPerOp(len(numbers), 1, func(int) error {
+			ns, err := contest.NsPerOp(len(numbers), 1, func(int) error {
 				for _, k := range numbers {
 					next := k ^ int(raw.mem[k])<<12 // depends on what was read
 					sink += raw.mem[next]
@@ -144,8 +145,8 @@ func existsAmong(b *bench, s *store.Store, raw *shared, n int) error {
 		return err
 	}
 	runtime.KeepAlive(sink)
-	b.add(result{Case: fmt.Sprintf("ExistsBatch of 1000, %g M keys", float64(n)/1e6), Unit: "M keys/s", Value: m[0]}.
-		than(m[1], "two random reads each").want(">= 5 M/s", m[0] >= 5))
+	b.Add(contest.Result{Case: fmt.Sprintf("ExistsBatch of 1000, %g M keys", float64(n)/1e6), Unit: "M keys/s", Value: m[0]}.
+		Than(m[1], "two random reads each").Want(">= 5 M/s", m[0] >= 5))
 	return nil
 }
 

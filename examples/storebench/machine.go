@@ -1,46 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"math/rand/v2"
-	"os"
-	"runtime"
-	"strconv"
-	"strings"
 
 	"github.com/pkg/errors"
 	"golang.org/x/sys/unix"
 )
-
-func gib(n int64) float64 { return float64(n) / (1 << 30) }
-
-// memAvailable is what the kernel thinks can be taken without swapping.
-func memAvailable() int64 {
-	kib, _ := strconv.ParseInt(strings.TrimSuffix(procLine("/proc/meminfo", "MemAvailable:"), " kB"), 10, 64)
-	return kib << 10
-}
-
-func cpuName() string { return strings.TrimLeft(procLine("/proc/cpuinfo", "model name"), "\t: ") }
-
-func procLine(file, prefix string) string {
-	f, err := os.Open(file)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok {
-			return strings.TrimSpace(rest)
-		}
-	}
-	return ""
-}
-
-func loadAverage() string {
-	p, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(p), " ")
-	return first
-}
 
 // shared is memory of the kind that the store has: a file in memory, mapped shared.
 type shared struct {
@@ -102,18 +67,6 @@ func (s *shared) close() {
 	_ = unix.Close(s.fd)
 }
 
-// fillRandom gives every page bytes of its own.
-func fillRandom(p []byte) {
-	r := rand.NewChaCha8([32]byte{1})
-	_, _ = r.Read(p[:min(len(p), 1<<20)])
-	for n := 1 << 20; n < len(p); n *= 2 {
-		copy(p[n:], p[:n])
-	}
-	for i := 0; i+8 <= len(p); i += 4096 {
-		p[i], p[i+1], p[i+2], p[i+3] = byte(i>>12), byte(i>>20), byte(i>>28), byte(i>>36)
-	}
-}
-
 // order is a random order of n things, the same in every run.
 func order(n int) []int {
 	return rand.New(rand.NewPCG(1, 2)).Perm(n)
@@ -157,10 +110,4 @@ func span(from, to int) []int {
 		p[i] = from + i
 	}
 	return p
-}
-
-// settle ends garbage collection that earlier work began.
-func settle() {
-	runtime.GC()
-	runtime.GC()
 }

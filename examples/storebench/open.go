@@ -7,17 +7,18 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/kvcache-ai/mooncake-go/examples/contest"
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
 // runOpen opens a store with much memory. It serves at once; what takes long is to get the pages from the kernel.
-func runOpen(ctx context.Context, b *bench) error {
-	size := int64(b.scale(8 << 30))
+func runOpen(ctx context.Context, b *contest.Bench) error {
+	size := int64(b.Scale(8 << 30))
 	var opened, first []float64
-	rounds := b.rounds
-	b.rounds = min(rounds, 3)
-	defer func() { b.rounds = rounds }()
-	m, err := b.contest(
+	rounds := b.Rounds
+	b.Rounds = min(rounds, 3)
+	defer func() { b.Rounds = rounds }()
+	m, err := b.Contest(
 		func() (float64, error) {
 			start := time.Now()
 			s, err := newShared(size)
@@ -36,9 +37,9 @@ func runOpen(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.add(result{Case: "Open", Unit: "ms", Value: median(opened)})
-	b.add(result{Case: "Open, first Put and Get", Unit: "ms", Value: median(first)}.want("at once", median(first) < 50))
-	b.add(result{Case: "Open until all is populated", Unit: "s", Value: m[1]}.than(m[0], "fallocate + populate").atMost(1.1))
+	b.Add(contest.Result{Case: "Open", Unit: "ms", Value: contest.Median(opened)})
+	b.Add(contest.Result{Case: "Open, first Put and Get", Unit: "ms", Value: contest.Median(first)}.Want("at once", contest.Median(first) < 50))
+	b.Add(contest.Result{Case: "Open until all is populated", Unit: "s", Value: m[1]}.Than(m[0], "fallocate + populate").AtMost(1.1))
 	return nil
 }
 

@@ -9,27 +9,28 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/kvcache-ai/mooncake-go/examples/contest"
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
 // runReopen opens a directory with many objects whose memory is gone, as after a reboot. Beside it stands a loop in C
 // that only reads the catalogue's records.
-func runReopen(ctx context.Context, b *bench) error {
+func runReopen(ctx context.Context, b *contest.Bench) error {
 	if !haveRocksDB {
-		b.note("  this build has no RocksDB, so nothing comes back")
+		b.Note("  this build has no RocksDB, so nothing comes back")
 		return nil
 	}
-	n := b.scale(1 << 20)
-	opts := store.Options{Dir: filepath.Join(b.dir, "reopen"), MemoryBytes: 512 << 20, HighWatermark: 1}
+	n := b.Scale(1 << 20)
+	opts := store.Options{Dir: filepath.Join(b.Dir, "reopen"), MemoryBytes: 512 << 20, HighWatermark: 1}
 	shared, err := fillDurable(ctx, opts, n)
 	defer func() { _ = os.RemoveAll(shared); _ = os.RemoveAll(opts.Dir) }()
 	if err != nil {
 		return err
 	}
-	rounds := b.rounds
-	b.rounds = min(rounds, 5)
-	defer func() { b.rounds = rounds }()
-	m, err := b.contest(
+	rounds := b.Rounds
+	b.Rounds = min(rounds, 5)
+	defer func() { b.Rounds = rounds }()
+	m, err := b.Contest(
 		func() (float64, error) { return reopenOnce(ctx, opts, shared, n) },
 		func() (float64, error) {
 			records, scanned, err := scanInC(filepath.Join(opts.Dir, "catalogue"))
@@ -41,7 +42,7 @@ func runReopen(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.add(result{Case: fmt.Sprintf("Open, %d objects on SSD", n), Unit: "ms", Value: m[0]}.than(m[1], "scan in C").atMost(2))
+	b.Add(contest.Result{Case: fmt.Sprintf("Open, %d objects on SSD", n), Unit: "ms", Value: m[0]}.Than(m[1], "scan in C").AtMost(2))
 	return nil
 }
 

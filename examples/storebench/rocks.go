@@ -11,13 +11,14 @@ import (
 	"github.com/linxGnu/grocksdb"
 	"github.com/pkg/errors"
 
+	"github.com/kvcache-ai/mooncake-go/examples/contest"
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
 // rocksRow compares with RocksDB as somebody would use it instead: no compression, its log on and not synced, a block
 // cache that holds everything.
 type rocksRow struct {
-	b     *bench
+	b     *contest.Bench
 	s     *store.Store
 	db    *grocksdb.DB
 	ro    *grocksdb.ReadOptions
@@ -28,7 +29,7 @@ type rocksRow struct {
 	value []byte
 }
 
-func runRocksDB(ctx context.Context, b *bench) error {
+func runRocksDB(ctx context.Context, b *contest.Bench) error {
 	s, err := openReady(ctx, store.Options{MemoryBytes: 768 << 20, HighWatermark: 1})
 	if err != nil {
 		return err
@@ -40,7 +41,7 @@ func runRocksDB(ctx context.Context, b *bench) error {
 	}{{4 << 10, 32768, 8192, 4, 5}, {64 << 10, 4096, 1024, 1.5, 10}, {4 << 20, 64, 32, 1.2, 10}} {
 		r := &rocksRow{b: b, s: s, size: c.size, value: make([]byte, c.size)}
 		r.keys, r.fresh = makeKeys('r', order(c.count)), makeKeys('f', upTo(c.puts))
-		fillRandom(r.value)
+		contest.FillRandom(r.value)
 		if err := r.measure(ctx, c.get, c.put); err != nil {
 			return err
 		}
@@ -64,20 +65,20 @@ func (r *rocksRow) measure(ctx context.Context, get, put float64) error {
 	}
 	r.db.CompactRange(grocksdb.Range{})
 	r.quiet()
-	gets, err := r.b.contest(r.turn(r.keys, r.getRocks), r.turn(r.keys, func(k string, dst []byte) error {
+	gets, err := r.b.Contest(r.turn(r.keys, r.getRocks), r.turn(r.keys, func(k string, dst []byte) error {
 		_, err := r.s.GetInto(ctx, k, dst, nil)
 		return err
 	}))
 	if err != nil {
 		return err
 	}
-	puts, err := r.b.contest(r.putRocks, func() (float64, error) { return r.putOurs(ctx) })
+	puts, err := r.b.Contest(r.putRocks, func() (float64, error) { return r.putOurs(ctx) })
 	if err != nil {
 		return err
 	}
 	name := fmt.Sprintf("%d KiB", r.size>>10)
-	r.b.add(result{Case: "get " + name, Unit: "k/s", Value: gets[1]}.than(gets[0], "RocksDB").atLeast(get))
-	r.b.add(result{Case: "put " + name, Unit: "k/s", Value: puts[1]}.than(puts[0], "RocksDB").atLeast(put))
+	r.b.Add(contest.Result{Case: "get " + name, Unit: "k/s", Value: gets[1]}.Than(gets[0], "RocksDB").AtLeast(get))
+	r.b.Add(contest.Result{Case: "put " + name, Unit: "k/s", Value: puts[1]}.Than(puts[0], "RocksDB").AtLeast(put))
 	_, err = r.s.RemoveAll(ctx, true)
 	return err
 }
@@ -91,7 +92,7 @@ func (r *rocksRow) openRocks() (close func(), err error) {
 	opts.SetCreateIfMissing(true)
 	opts.SetCompression(grocksdb.NoCompression)
 	opts.SetBlockBasedTableFactory(table)
-	if r.db, err = grocksdb.OpenDb(opts, filepath.Join(r.b.dir, fmt.Sprintf("rocks-%d", r.size))); err != nil {
+	if r.db, err = grocksdb.OpenDb(opts, filepath.Join(r.b.Dir, fmt.Sprintf("rocks-%d", r.size))); err != nil {
 		return nil, err
 	}
 	r.ro, r.wo = grocksdb.NewDefaultReadOptions(), grocksdb.NewDefaultWriteOptions()
@@ -116,10 +117,10 @@ func (r *rocksRow) quiet() {
 }
 
 // turn reads all objects once, in thousands a second.
-func (r *rocksRow) turn(keys []string, get func(key string, dst []byte) error) contender {
+func (r *rocksRow) turn(keys []string, get func(key string, dst []byte) error) contest.Contender {
 	return func() (float64, error) {
 		dst := make([]byte, r.size)
-		ns, err := nsPerOp(len(keys), 1, func(int) error {
+		ns, err := contest.NsPerOp(len(keys), 1, func(int) error {
 			for _, k := range keys {
 				if err := get(k, dst); err != nil {
 					return err
@@ -146,7 +147,7 @@ func (r *rocksRow) getRocks(k string, dst []byte) error {
 
 func (r *rocksRow) putRocks() (float64, error) {
 	defer r.quiet()
-	ns, err := nsPerOp(len(r.fresh), 1, func(int) error {
+	ns, err := contest.NsPerOp(len(r.fresh), 1, func(int) error {
 		for _, k := range r.fresh {
 			if err := r.db.Put(r.wo, []byte(k), r.value); err != nil {
 				return err
@@ -158,7 +159,7 @@ func (r *rocksRow) putRocks() (float64, error) {
 }
 
 func (r *rocksRow) putOurs(ctx context.Context) (float64, error) {
-	ns, err := nsPerOp(len(r.fresh), 1, func(int) error {
+	ns, err := contest.NsPerOp(len(r.fresh), 1, func(int) error {
 		for _, k := range r.fresh {
 			if err := r.s.Put(ctx, k, r.value, nil); err != nil {
 				return err

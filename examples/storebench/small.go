@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/kvcache-ai/mooncake-go/examples/contest"
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
@@ -12,7 +13,7 @@ const smallBytes = 4 << 10
 
 // smallRow reads 4 KiB objects at random out of more than the caches hold.
 type smallRow struct {
-	b     *bench
+	b     *contest.Bench
 	s     *store.Store
 	raw   *shared
 	order []int
@@ -23,10 +24,10 @@ type smallRow struct {
 	what  string
 }
 
-func (b *bench) smallObjects() int { return b.scale(2<<30) / smallBytes }
+func smallObjects(b *contest.Bench) int { return b.Scale(2<<30) / smallBytes }
 
-func runSmall(ctx context.Context, b *bench) error {
-	n := b.smallObjects()
+func runSmall(ctx context.Context, b *contest.Bench) error {
+	n := smallObjects(b)
 	s, err := openReady(ctx, store.Options{MemoryBytes: int64(n)*smallBytes*9/8 + 64<<20, HighWatermark: 1})
 	if err != nil {
 		return err
@@ -45,8 +46,8 @@ func runSmall(ctx context.Context, b *bench) error {
 }
 
 // newSmallRow puts the objects and maps as much memory to compare with.
-func newSmallRow(ctx context.Context, b *bench, s *store.Store) (*smallRow, error) {
-	n := b.smallObjects()
+func newSmallRow(ctx context.Context, b *contest.Bench, s *store.Store) (*smallRow, error) {
+	n := smallObjects(b)
 	r := &smallRow{b: b, s: s, order: order(n), turn: min(n/2, 100_000)}
 	r.keys = makeKeys('s', r.order)
 	value := make([]byte, smallBytes)
@@ -62,35 +63,35 @@ func newSmallRow(ctx context.Context, b *bench, s *store.Store) (*smallRow, erro
 }
 
 func (r *smallRow) measure(ctx context.Context) error {
-	var turns []contender
+	var turns []contest.Contender
 	for threads := 1; threads <= 2; threads++ {
 		turns = append(turns, r.turnOf(threads, r.copyRaw), r.turnOf(threads, func(from int, dst []byte) error {
 			return r.get(ctx, from, dst)
 		}))
 	}
-	settle()
-	m, err := r.b.contest(turns...)
+	contest.Settle()
+	m, err := r.b.Contest(turns...)
 	if err != nil {
 		return err
 	}
-	allocs, err := allocsPerOp(r.turn, func() error { return r.get(ctx, 0, make([]byte, smallBytes)) })
+	allocs, err := contest.AllocsPerOp(r.turn, func() error { return r.get(ctx, 0, make([]byte, smallBytes)) })
 	if err != nil {
 		return err
 	}
 	more := (m[1] - m[0]) / 1e3
-	r.b.add(result{Case: "GetInto 4 KiB, " + r.what, Unit: "us", Value: m[1] / 1e3,
-		Note: fmt.Sprintf("%.3f us more", more)}.than(m[0]/1e3, "random copy").
-		want(fmt.Sprintf("<= copy + %g us", r.extra), more <= r.extra))
-	r.b.add(result{Case: "  allocations", Unit: "per op", Value: allocs}.want("0", allocs < 0.001))
-	r.b.add(result{Case: "  2 threads over 1", Unit: "x", Value: 2 * m[1] / m[3]}.than(2*m[0]/m[2], "random copy").atLeast(0.95))
+	r.b.Add(contest.Result{Case: "GetInto 4 KiB, " + r.what, Unit: "us", Value: m[1] / 1e3,
+		Note: fmt.Sprintf("%.3f us more", more)}.Than(m[0]/1e3, "random copy").
+		Want(fmt.Sprintf("<= copy + %g us", r.extra), more <= r.extra))
+	r.b.Add(contest.Result{Case: "  allocations", Unit: "per op", Value: allocs}.Want("0", allocs < 0.001))
+	r.b.Add(contest.Result{Case: "  2 threads over 1", Unit: "x", Value: 2 * m[1] / m[3]}.Than(2*m[0]/m[2], "random copy").AtLeast(0.95))
 	return nil
 }
 
 // turnOf gives each thread other objects, so that no turn finds in the caches what the last one left.
-func (r *smallRow) turnOf(threads int, fn func(from int, dst []byte) error) contender {
+func (r *smallRow) turnOf(threads int, fn func(from int, dst []byte) error) contest.Contender {
 	return func() (float64, error) {
 		from := int(r.next.Add(int64(threads*r.turn))) - threads*r.turn
-		return nsPerOp(r.turn, threads, func(thread int) error {
+		return contest.NsPerOp(r.turn, threads, func(thread int) error {
 			return fn(from+thread*r.turn, make([]byte, smallBytes))
 		})
 	}
@@ -116,16 +117,16 @@ func (r *smallRow) get(ctx context.Context, from int, dst []byte) error {
 // existsBatch is how many keys are asked for in a call.
 const existsBatch = 1000
 
-func existsHot(b *bench, s *store.Store, keys []string) error {
+func existsHot(b *contest.Bench, s *store.Store, keys []string) error {
 	m := newLockedMap()
 	for _, k := range keys {
 		m.put(k, nil)
 	}
-	calls := b.scale(1000)
+	calls := b.Scale(1000)
 	found := make([]bool, existsBatch)
-	medians, err := b.contest(
+	medians, err := b.Contest(
 		func() (float64, error) {
-			ns, err := nsPerOp(calls*existsBatch, 1, func(int) error {
+			ns, err := contest.NsPerOp(calls*existsBatch, 1, func(int) error {
 				for i := range calls {
 					at := i * existsBatch % len(keys)
 					if err := allFound(s, keys[at:at+existsBatch], found); err != nil {
@@ -137,7 +138,7 @@ func existsHot(b *bench, s *store.Store, keys []string) error {
 			return 1e3 / ns, err
 		},
 		func() (float64, error) {
-			ns, err := nsPerOp(calls*existsBatch, 1, func(int) error {
+			ns, err := contest.NsPerOp(calls*existsBatch, 1, func(int) error {
 				for i := range calls * existsBatch {
 					m.get(keys[i%len(keys)])
 				}
@@ -148,7 +149,7 @@ func existsHot(b *bench, s *store.Store, keys []string) error {
 	if err != nil {
 		return err
 	}
-	b.add(result{Case: "ExistsBatch of 1000, hot", Unit: "M keys/s", Value: medians[0]}.
-		than(medians[1], "Go maps under locks").want(">= 10 M/s", medians[0] >= 10))
+	b.Add(contest.Result{Case: "ExistsBatch of 1000, hot", Unit: "M keys/s", Value: medians[0]}.
+		Than(medians[1], "Go maps under locks").Want(">= 10 M/s", medians[0] >= 10))
 	return nil
 }

@@ -9,36 +9,33 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/kvcache-ai/mooncake-go/examples/contest"
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
 const (
-	diskBytes = 4 << 20
+	diskBytes = contest.DiskBytes
 	diskBatch = 16 // objects made durable with one sync
 )
 
 // ssdRow writes and reads objects of 4 MiB on the SSD tier.
 type ssdRow struct {
-	b      *bench
+	b      *contest.Bench
 	s      *store.Store
 	dir    string
 	shared string
 	count  int // objects in a turn
 	value  []byte
 	own    bool
-	tool   string
 }
 
-func runSSD(ctx context.Context, b *bench) error {
+func runSSD(ctx context.Context, b *contest.Bench) error {
 	if !haveRocksDB {
-		b.note("  this build has no RocksDB, so the store has no SSD tier")
+		b.Note("  this build has no RocksDB, so the store has no SSD tier")
 		return nil
 	}
-	r := &ssdRow{b: b, dir: filepath.Join(b.dir, "ssd"), count: max(b.scale(64), diskBatch), value: make([]byte, diskBytes), tool: "fio"}
-	if !haveFio() {
-		r.tool = "O_DIRECT loop"
-	}
-	fillRandom(r.value)
+	r := &ssdRow{b: b, dir: filepath.Join(b.Dir, "ssd"), count: max(b.Scale(64), diskBatch), value: make([]byte, diskBytes)}
+	contest.FillRandom(r.value)
 	if err := r.open(ctx); err != nil {
 		return err
 	}
@@ -69,12 +66,12 @@ func (r *ssdRow) end() {
 func (r *ssdRow) writes(ctx context.Context) error {
 	own := *r
 	own.own = true
-	m, err := r.b.contest(r.machine(ctx, 1, true), r.put(ctx, r), r.put(ctx, &own), r.machine(ctx, diskBatch, true), r.batch(ctx))
+	m, err := r.b.Contest(r.machine(ctx, 1, true), r.put(ctx, r), r.put(ctx, &own), r.machine(ctx, diskBatch, true), r.batch(ctx))
 	if err != nil {
 		return err
 	}
 	figure := func(what string, v, limit float64) {
-		r.b.add(result{Case: what, Unit: "GB/s", Value: v}.than(limit, r.tool).atLeast(0.85))
+		r.b.Add(contest.Result{Case: what, Unit: "GB/s", Value: v}.Than(limit, contest.DiskTool()).AtLeast(0.85))
 	}
 	figure("durable put 4 MiB", m[1], m[0])
 	figure("durable put 4 MiB, own file", m[2], m[0]) // which is a file more to sync each time
@@ -83,22 +80,20 @@ func (r *ssdRow) writes(ctx context.Context) error {
 }
 
 // machine does the pattern without a store, on a file that is new when it is written.
-func (r *ssdRow) machine(ctx context.Context, syncEvery int, write bool) contender {
-	file := filepath.Join(r.b.dir, "machine")
+func (r *ssdRow) machine(ctx context.Context, syncEvery int, write bool) contest.Contender {
+	file := filepath.Join(r.b.Dir, "machine")
+	disk := contest.Disk{Files: []string{file}, Bytes: int64(r.count) * diskBytes, Write: write, SyncEvery: syncEvery}
 	return func() (float64, error) {
 		if write {
 			_ = os.Remove(file)
 		}
-		if r.tool == "fio" {
-			return fio(ctx, file, r.count*diskBytes, syncEvery, write)
-		}
-		return direct(file, r.count*diskBytes, syncEvery, write)
+		return disk.Run(ctx)
 	}
 }
 
 func (r *ssdRow) key(i int) string { return fmt.Sprintf("ssd/%v/%d", r.own, i) }
 
-func (r *ssdRow) put(ctx context.Context, as *ssdRow) contender {
+func (r *ssdRow) put(ctx context.Context, as *ssdRow) contest.Contender {
 	opts := &store.PutOptions{Durable: true, OwnFile: as.own}
 	return func() (float64, error) {
 		start := time.Now()
@@ -111,7 +106,7 @@ func (r *ssdRow) put(ctx context.Context, as *ssdRow) contender {
 	}
 }
 
-func (r *ssdRow) batch(ctx context.Context) contender {
+func (r *ssdRow) batch(ctx context.Context) contest.Contender {
 	opts := &store.PutOptions{Durable: true}
 	return func() (float64, error) {
 		start := time.Now()
@@ -164,16 +159,16 @@ func (r *ssdRow) reads(ctx context.Context) error {
 	if _, err := r.machine(ctx, diskBatch, true)(); err != nil {
 		return err
 	}
-	m, err := r.b.contest(r.machine(ctx, 0, false), r.get(ctx, r, store.VerifyAuto), r.get(ctx, &own, store.VerifyAuto))
+	m, err := r.b.Contest(r.machine(ctx, 0, false), r.get(ctx, r, store.VerifyAuto), r.get(ctx, &own, store.VerifyAuto))
 	if err != nil {
 		return err
 	}
-	r.b.add(result{Case: "read 4 MiB from SSD, verified", Unit: "GB/s", Value: m[1]}.than(m[0], r.tool).atLeast(0.85))
-	r.b.add(result{Case: "  from files of their own", Unit: "GB/s", Value: m[2]}.than(m[0], r.tool).atLeast(0.85))
+	r.b.Add(contest.Result{Case: "read 4 MiB from SSD, verified", Unit: "GB/s", Value: m[1]}.Than(m[0], contest.DiskTool()).AtLeast(0.85))
+	r.b.Add(contest.Result{Case: "  from files of their own", Unit: "GB/s", Value: m[2]}.Than(m[0], contest.DiskTool()).AtLeast(0.85))
 	return nil
 }
 
-func (r *ssdRow) get(ctx context.Context, as *ssdRow, verify store.Verify) contender {
+func (r *ssdRow) get(ctx context.Context, as *ssdRow, verify store.Verify) contest.Contender {
 	dst, opts := make([]byte, diskBytes), &store.ReadOptions{Verify: verify}
 	return func() (float64, error) {
 		before, start := r.s.Counters(), time.Now()

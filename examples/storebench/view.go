@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/kvcache-ai/mooncake-go/examples/contest"
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
 // runView borrows objects. Beside it stands what a program would do without a store: a map under a lock.
-func runView(ctx context.Context, b *bench) error {
+func runView(ctx context.Context, b *contest.Bench) error {
 	s, err := openReady(ctx, store.Options{MemoryBytes: 256 << 20, HighWatermark: 1})
 	if err != nil {
 		return err
@@ -27,8 +28,8 @@ func runView(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func viewOne(ctx context.Context, b *bench, s *store.Store, key string, size int) error {
-	n := b.scale(200_000)
+func viewOne(ctx context.Context, b *contest.Bench, s *store.Store, key string, size int) error {
+	n := b.Scale(200_000)
 	borrow := func(int) error {
 		for range n {
 			v, err := s.View(ctx, key, nil)
@@ -43,10 +44,10 @@ func viewOne(ctx context.Context, b *bench, s *store.Store, key string, size int
 	}
 	m := newLockedMap()
 	m.put(key, nil)
-	medians, err := b.contest(
-		func() (float64, error) { return nsPerOp(n, 1, borrow) },
+	medians, err := b.Contest(
+		func() (float64, error) { return contest.NsPerOp(n, 1, borrow) },
 		func() (float64, error) {
-			return nsPerOp(n, 1, func(int) error {
+			return contest.NsPerOp(n, 1, func(int) error {
 				for range n {
 					m.get(key)
 				}
@@ -56,13 +57,13 @@ func viewOne(ctx context.Context, b *bench, s *store.Store, key string, size int
 	if err != nil {
 		return err
 	}
-	allocs, err := allocsPerOp(n, func() error { return borrow(0) })
+	allocs, err := contest.AllocsPerOp(n, func() error { return borrow(0) })
 	if err != nil {
 		return err
 	}
 	name := fmt.Sprintf("View and Close, %d KiB", size>>10)
-	b.add(result{Case: name, Unit: "ns", Value: medians[0], Note: fmt.Sprintf("%.1f allocations", allocs)}.
-		than(medians[1], "Go map under lock").want("<= 1000 ns", medians[0] <= 1000))
+	b.Add(contest.Result{Case: name, Unit: "ns", Value: medians[0], Note: fmt.Sprintf("%.1f allocations", allocs)}.
+		Than(medians[1], "Go map under lock").Want("<= 1000 ns", medians[0] <= 1000))
 	return nil
 }
 

@@ -1,30 +1,68 @@
 package ssd
 
-// Free gives back the space of a record, and its own file: blocks that become wholly free are punched out, a container
-// that becomes empty is removed. The caller calls it once, when the catalogue has durably forgotten the object and no
-// reader is left; freeing twice panics. What the file system refuses to give back stays counted in Usage until
-// its container goes. A record that Recover did not hear of is ignored.
-func (t *Tier) Free(loc Loc, keyLen int, size int64) {
+import (
+	"cmp"
+	"slices"
+)
+
+// Freed names a record whose space is to be given back.
+type Freed struct {
+	Loc    Loc
+	KeyLen int
+	Size   int64
+}
+
+// Free is FreeAll of one record.
+func (t *Tier) Free(loc Loc, keyLen int, size int64) { t.FreeAll([]Freed{{loc, keyLen, size}}) }
+
+// FreeAll gives back the space of records, and their own files: blocks that become wholly free are punched out, those
+// side by side in one go; a container that becomes empty is removed. The caller calls it once for each record, when the
+// catalogue has durably forgotten the object and no reader is left; freeing twice panics. What the file system refuses
+// to give back stays counted in Usage until its container goes. A record that Recover did not hear of is ignored.
+func (t *Tier) FreeAll(list []Freed) {
 	if t.enter() != nil {
 		return
 	}
 	defer t.running.Done()
-	if loc.Own != 0 {
-		t.freeOwn(loc.Own)
+	runs := make(map[*container][]run)
+	for _, f := range list {
+		if f.Loc.Own != 0 {
+			t.freeOwn(f.Loc.Own)
+		}
+		c, start, end := t.release(f.Loc, f.Loc.place(f.KeyLen, f.Size))
+		switch {
+		case c == nil:
+			continue
+		case start < 0:
+			delete(runs, c)
+			t.dropContainers([]*container{c})
+			continue
+		case start < end:
+			runs[c] = append(runs[c], run{start, end})
+		}
+		t.settle(c)
 	}
-	c, start, end := t.release(loc, loc.place(keyLen, size))
-	if c == nil {
-		return
+	for c, blocks := range runs {
+		for _, r := range merged(blocks) {
+			t.punch(c, r.start, r.end)
+		}
 	}
-	t.settle(c)
-	if start == end {
-		return
+}
+
+// run is blocks side by side.
+type run struct{ start, end int64 }
+
+// merged joins runs that lie side by side. They don't overlap.
+func merged(list []run) (out []run) {
+	slices.SortFunc(list, func(a, b run) int { return cmp.Compare(a.start, b.start) })
+	for _, r := range list {
+		if n := len(out); n > 0 && out[n-1].end == r.start {
+			out[n-1].end = r.end
+		} else {
+			out = append(out, r)
+		}
 	}
-	if start < 0 {
-		t.dropContainers([]*container{c})
-	} else {
-		t.punch(c, start, end)
-	}
+	return out
 }
 
 // release takes the record out of the books and returns its container, nil if that is not known, and the blocks to

@@ -349,3 +349,32 @@ func TestOpenClose(t *testing.T) {
 		t.Fatalf("%d files are left", len(names))
 	}
 }
+
+// TestFreeAllPunchesOnce frees many small objects side by side with one hole.
+func TestFreeAllPunchesOnce(t *testing.T) {
+	fs := new(ssdtest.FaultFS)
+	tier := open(t, fs, "/tier", ssd.Options{})
+	rng := newRand(t)
+	before := tier.Usage()
+	var all []*object
+	for i := range 300 {
+		all = append(all, newObject(rng, fmt.Sprint(i), 1+rng.IntN(20<<10)))
+	}
+	last := newObject(rng, "last", 100)
+	ssdtest.NoError(t, add(tier, append(all, last)...))
+	ssdtest.NoError(t, tier.Sync(ctx))
+	var list []ssd.Freed
+	for _, o := range all {
+		list = append(list, ssd.Freed{Loc: o.loc, KeyLen: len(o.head.Key), Size: o.head.Size})
+	}
+	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	fs.Inject(ssdtest.Fault{Op: "PunchHole", At: 2})
+	tier.FreeAll(list)
+	if fs.Fired() {
+		t.Fatal("more than one hole was punched")
+	}
+	if u := tier.Usage(); u.DiskBytes > before.DiskBytes+4*ssd.BlockBytes {
+		t.Fatalf("Usage = %+v, was %+v", u, before)
+	}
+	ssdtest.NoError(t, verify(tier, last))
+}
