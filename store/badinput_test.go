@@ -269,3 +269,27 @@ func TestUseAfterClose(t *testing.T) {
 	cancel()
 	require.NoError(t, other.Close())
 }
+
+// Reads whose destinations overlap are refused; the others of the call are done.
+func TestOverlapLeavesTheRest(t *testing.T) {
+	ctx, s := context.Background(), openTest(t, Options{})
+	require.NoError(t, s.Put(ctx, "k", random(1000), nil))
+	buf := make([]byte, 500)
+	at := func(from, to int) []Fragment { return []Fragment{{0, buf[from:to]}} }
+	reads := []RangeRead{
+		{Key: "k", Fragments: at(0, 100), Err: ErrBusy},
+		{Key: "k", Fragments: at(100, 200)},
+		{Key: "k", Fragments: at(120, 130)},
+		{Key: "k", Fragments: at(150, 160)},
+		{Key: "k", Fragments: at(200, 300)},
+		{Key: "k", Fragments: append(at(300, 400), at(300, 400)...)},
+		{Key: "absent", Fragments: at(400, 410)},
+	}
+	require.NoError(t, s.GetRanges(ctx, reads, nil))
+	for i, want := range []error{nil, ErrInvalidParams, ErrInvalidParams, ErrInvalidParams, nil, ErrInvalidParams, ErrNotFound} {
+		require.ErrorIs(t, reads[i].Err, want, "read %d", i)
+	}
+	require.Equal(t, random(1000)[:100], buf[:100])
+	require.Equal(t, random(1000)[:100], buf[200:300])
+	require.Equal(t, make([]byte, 100), buf[100:200], "untouched")
+}

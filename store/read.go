@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"slices"
@@ -59,16 +60,14 @@ type RangeRead struct {
 	Err       error // set by GetRanges
 }
 
-// GetRanges reads pieces of many objects in one call and sets Err of each. Destinations that overlap are refused
-// before anything is read; a failed object does not keep the others from being read. It returns an error only when
+// GetRanges reads pieces of many objects in one call and sets Err of each. Reads whose destinations overlap, with each
+// other or within one, are refused; what fails does not keep the others from being read. It returns an error only when
 // the call as a whole could not be done. opts may be nil.
 func (s *Store) GetRanges(ctx context.Context, reads []RangeRead, opts *ReadOptions) error {
 	if len(reads) > MaxBatch {
 		return tooMany("get ranges", len(reads))
 	}
-	if err := checkOverlap(reads); err != nil {
-		return err
-	}
+	refuseOverlap(reads)
 	stripe, err := s.gate.enter()
 	if err != nil {
 		for i := range reads {
@@ -79,7 +78,9 @@ func (s *Store) GetRanges(ctx context.Context, reads []RangeRead, opts *ReadOpti
 	defer s.gate.leave(stripe)
 	now := s.now()
 	for i := range reads {
-		reads[i].Err = s.getRanges(ctx, stripe, now, &reads[i], opts)
+		if reads[i].Err == nil {
+			reads[i].Err = s.getRanges(ctx, stripe, now, &reads[i], opts)
+		}
 	}
 	return nil
 }
@@ -106,41 +107,42 @@ func (s *Store) getRanges(ctx context.Context, stripe uint32, now int64, read *R
 	return nil
 }
 
-// checkOverlap refuses destinations that share a byte: the result would depend on the order of copies.
-func checkOverlap(reads []RangeRead) error {
+// refuseOverlap sets Err of the reads, and of no others, whose destinations share a byte: the result would depend on the
+// order of copies.
+func refuseOverlap(reads []RangeRead) {
 	n := 0
 	for i := range reads {
+		reads[i].Err = nil
 		n += len(reads[i].Fragments)
 	}
 	if n < 2 {
-		return nil
+		return
 	}
 	type dest struct {
 		from, to uintptr
-		key      string
+		read     *RangeRead
 	}
 	dests := make([]dest, 0, n)
 	for i := range reads {
 		for _, f := range reads[i].Fragments {
 			if len(f.Dst) > 0 {
 				from := address(f.Dst)
-				dests = append(dests, dest{from, from + uintptr(len(f.Dst)), reads[i].Key})
+				dests = append(dests, dest{from, from + uintptr(len(f.Dst)), &reads[i]})
 			}
 		}
 	}
-	slices.SortFunc(dests, func(a, b dest) int {
-		if a.from < b.from {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(dests, func(a, b dest) int { return cmp.Compare(a.from, b.from) })
 	for i := 1; i < len(dests); i++ {
-		if dests[i].from < dests[i-1].to {
-			return errors.WithMessagef(ErrInvalidParams, "get ranges: the destinations of %.64q and %.64q overlap",
-				dests[i-1].key, dests[i].key)
+		last, next := &dests[i-1], &dests[i]
+		if next.from >= last.to {
+			continue
+		}
+		err := errors.WithMessagef(ErrInvalidParams, "get ranges: the destinations of %.64q and %.64q overlap", last.read.Key, next.read.Key)
+		last.read.Err, next.read.Err = err, err
+		if next.to < last.to { // what follows may overlap with the one that reaches further
+			*next = *last
 		}
 	}
-	return nil
 }
 
 // reading is an object that is pinned for a read.
