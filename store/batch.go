@@ -8,8 +8,9 @@ import (
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
 )
 
-// Batch forms give a result per item, in order; a failed item does not touch the others. They cost one clock read, one
-// pass through the gate and, where something is made durable, one sync. A batch has at most MaxBatch items.
+// Batch forms give a result per item, in order; a failed item does not touch the others. They cost one pass through the
+// gate, those that only read one clock read too, and where something is made durable one sync. Leases of a batch start
+// with the call. A batch has at most MaxBatch items.
 
 func tooMany(what string, n int) error {
 	return errors.WithMessagef(ErrInvalidParams, "%s: batch of %d, limit %d", what, n, MaxBatch)
@@ -90,22 +91,34 @@ type GetItem struct {
 
 // GetBatch reads many objects into buffers of the caller. It sets N and Err of each item. opts may be nil.
 func (s *Store) GetBatch(ctx context.Context, items []GetItem, opts *ReadOptions) {
+	if len(items) > MaxBatch {
+		for i := range items {
+			items[i].N, items[i].Err = 0, tooMany("get", len(items))
+		}
+		return
+	}
+	stripe, err := s.gate.enter()
+	if err != nil {
+		for i := range items {
+			items[i].N, items[i].Err = 0, err
+		}
+		return
+	}
+	defer s.gate.leave(stripe)
+	now := s.now()
 	for i := range items {
 		it := &items[i]
-		if len(items) > MaxBatch {
-			it.Err = tooMany("get", len(items))
-			continue
-		}
-		it.N, it.Err = s.getParts(ctx, it.Key, it.Dst, opts)
+		it.N, it.Err = s.getParts(ctx, stripe, now, it, opts)
 	}
 }
 
-func (s *Store) getParts(ctx context.Context, key string, dst [][]byte, opts *ReadOptions) (int64, error) {
-	r, err := s.acquire(key, opts)
+func (s *Store) getParts(ctx context.Context, stripe uint32, now int64, it *GetItem, opts *ReadOptions) (int64, error) {
+	key, dst := it.Key, it.Dst
+	r, err := s.acquireAt(stripe, now, key, opts)
 	if err != nil {
 		return 0, err
 	}
-	defer r.release()
+	defer r.unpin()
 	room := int64(0)
 	for _, d := range dst {
 		room += int64(len(d))
@@ -156,8 +169,9 @@ func (s *Store) RemoveBatch(keys []string, force bool) []error {
 	defer s.gate.leave(stripe)
 	errs := make([]error, len(keys))
 	gone := make([]master.Replaced, len(keys))
+	now := s.now()
 	for i, key := range keys {
-		gone[i], errs[i] = s.m.Remove(s.now(), s.key(key), force)
+		gone[i], errs[i] = s.m.Remove(now, s.key(key), force)
 		if errs[i] = s.badKey(key, errs[i]); errs[i] == nil {
 			s.noteRemoved(key, gone[i].Size)
 		}
@@ -177,9 +191,15 @@ func (s *Store) StatBatch(keys []string) (infos []Info, errs []error) {
 	if len(keys) > MaxBatch {
 		return make([]Info, len(keys)), fillErrors(len(keys), tooMany("stat", len(keys)))
 	}
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return make([]Info, len(keys)), fillErrors(len(keys), err)
+	}
+	defer s.gate.leave(stripe)
 	infos, errs = make([]Info, len(keys)), make([]error, len(keys))
+	now := s.now()
 	for i, key := range keys {
-		infos[i], errs[i] = s.Stat(key)
+		infos[i], errs[i] = s.stat(now, key)
 	}
 	return infos, errs
 }

@@ -524,3 +524,47 @@ func TestTenantsApart(t *testing.T) {
 	require.ErrorIs(t, s.Link(ctx, "x", "k", nil), ErrNotFound, "the target is another tenant's")
 	require.NoError(t, s.Close())
 }
+
+// Reading batches look at the clock once, and many pieces of one object are one read for the promotion filter.
+func TestBatchesCostOneCall(t *testing.T) {
+	ctx := context.Background()
+	clock := newClock()
+	var reads atomic.Int32
+	counting := func() time.Time { reads.Add(1); return clock.now() }
+	s := openTest(t, Options{Dir: t.TempDir(), Clock: counting, PromoteAfter: 3})
+	const n = 100
+	items, ranges, keys := make([]GetItem, n), make([]RangeRead, n), make([]string, n)
+	for i := range n {
+		keys[i] = fmt.Sprint(i)
+		require.NoError(t, s.Put(ctx, keys[i], random(50), nil))
+		items[i] = GetItem{Key: keys[i], Dst: [][]byte{make([]byte, 50)}}
+		ranges[i] = RangeRead{Key: keys[i], Fragments: []Fragment{{0, make([]byte, 7)}, {7, make([]byte, 7)}}}
+	}
+	for name, call := range map[string]func(){
+		"GetBatch":    func() { s.GetBatch(ctx, items, nil) },
+		"GetRanges":   func() { require.NoError(t, s.GetRanges(ctx, ranges, nil)) },
+		"StatBatch":   func() { s.StatBatch(keys) },
+		"ExistsBatch": func() { require.NoError(t, s.ExistsBatch(keys, make([]bool, n))) },
+	} {
+		before := reads.Load()
+		call()
+		require.LessOrEqual(t, reads.Load()-before, int32(5), "%s, with what the background does", name)
+	}
+	for i := range n {
+		require.NoError(t, items[i].Err)
+		require.NoError(t, ranges[i].Err)
+	}
+	require.NoError(t, s.Put(ctx, "ssd", random(2<<20), &PutOptions{Durable: true, Type: Weight}))
+	one := []RangeRead{{Key: "ssd"}}
+	for i := range 10 {
+		one[0].Fragments = append(one[0].Fragments, Fragment{int64(i) * 1000, make([]byte, 1000)})
+	}
+	for range 2 {
+		require.NoError(t, s.GetRanges(ctx, one, nil))
+		require.NoError(t, one[0].Err)
+	}
+	require.Empty(t, s.promo.queue, "two reads")
+	require.Zero(t, s.Counters().Promotions)
+	require.NoError(t, s.GetRanges(ctx, one, nil))
+	eventually(t, "promotion after the third", func() bool { return s.Counters().Promotions == 1 })
+}

@@ -3,4 +3,35 @@
 //
 // Open starts a store in this process with nothing beside it. With Options.Dir set, what is on the SSD tier, and
 // what survived in shared memory, comes back at the next Open.
+//
+// # Objects
+//
+// An object is bytes under a key of a tenant, with a type, pins and at most one group, fixed at the put. It is
+// immutable: Put refuses a key that exists, Upsert writes a new generation beside the old one and swaps, so that a
+// reader sees the old whole or the new whole. Every put computes XXH64 per chunk of 64 KiB in the pass that copies;
+// reads verify what crossed a tier or a restart, and everything with VerifyAlways. A replica that fails is not read
+// again, and the next one is tried.
+//
+// # Who keeps what
+//
+//	Get, GetInto, Exists  lease it for Options.LeaseTTL: no eviction, no unforced Remove
+//	View, File            hold its bytes until they are closed, also if the key is removed or replaced
+//	SoftPin               last in line for eviction until it ends
+//	HardPin               never evicted; Remove ends it all the same
+//	Group                 its members share one lease and leave memory together or not at all
+//	Durable               the SSD replica is on stable storage when the put returns, and is never evicted
+//	Link                  a second key for the same bytes, which go with the last key
+//
+// # Tiers
+//
+// Memory is one budget, Options.MemoryBytes: a segment of shared memory that is taken from the machine in the
+// background, the metadata in it, and files of their own for large objects that ask for one. Above
+// Options.HighWatermark the oldest objects without a lease leave it, to the SSD tier if there is a directory, else for
+// good; Explain tells which and why. What is read from SSD again and again comes back.
+//
+// # What a crash leaves
+//
+// The order is: bytes on SSD, fdatasync, catalogue, master; backwards it is master, catalogue, sync, space. So after
+// kill -9 at any instruction the directory opens; an acknowledged durable put is whole; an acknowledged removal of a
+// durable object stays; everything else is whole or absent. After kill -9 alone, what was in shared memory is back too.
 package store

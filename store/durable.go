@@ -156,6 +156,9 @@ func (s *Store) Sync(ctx context.Context) error {
 	}
 	err = s.offloadAll(ctx)
 	if err == nil {
+		err = s.rewriteLate()
+	}
+	if err == nil {
 		err = s.tier.Sync(ctx)
 	}
 	if err == nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,11 @@ import (
 type evictor struct {
 	memory sync.Mutex
 	ssd    sync.Mutex
-	used   atomic.Int64 // bytes put since the background eviction last looked
+	used   atomic.Int64 // bytes put since the background eviction last looked, but for those in puts
+	puts   [gateStripes]struct {
+		bytes atomic.Int64
+		_     [56]byte
+	}
 	leased atomic.Int64 // bytes that the last eviction of memory left only because of leases
 
 	// copying orders copies to the SSD tier, so that Sync does not overlook what somebody else is copying. Taken after
@@ -26,8 +31,13 @@ type evictor struct {
 	copying sync.Mutex
 }
 
-// noticeUse wakes the background eviction once in a while.
+// noticeUse wakes the background eviction once in a while. What all cores would write, each writes seldom.
 func (c *core) noticeUse(n int64) {
+	mine := &c.evicting.puts[lane()].bytes
+	if n = mine.Add(n); n <= c.opts.MemoryBytes/128/gateStripes {
+		return
+	}
+	mine.Add(-n)
 	if c.evicting.used.Add(n) > c.opts.MemoryBytes/128 {
 		c.evicting.used.Store(0)
 		signal(c.wake.evictor)
@@ -261,7 +271,13 @@ func (o *offload) add(c *core, ref master.Ref, gen uint64) error {
 	}
 	one := copied{Copying: cp}
 	one.p = staged{key: cp.Key, group: cp.Group, o: cp.Object, data: c.pieces(&cp.Object, nil)}
-	if one.p.table, err = c.loadTable(&cp.Object, nil); err != nil {
+	if err = c.untouched(&cp.Object); err == nil {
+		one.p.table, err = c.loadTable(&cp.Object, nil)
+	}
+	if err == nil && cp.Flags&master.FlagSSDBad != 0 { // it takes the place of one: let it be better
+		err = verifyRange(context.Background(), nil, slices.Clone(one.p.data), 0, cp.Size, cp.Size, one.p.table)
+	}
+	if err != nil {
 		c.quarantine(&reading{s: &Store{c, cp.Tenant}, key: cp.Name, o: cp.Object}, TierMemory, err)
 		c.m.Uncopied(ref)
 		return err
@@ -319,39 +335,84 @@ func (c *core) writeOffload(ctx context.Context, list []copied) (attached bool, 
 		undo[i] = undone(list[i].Key, list[i].Gen, locs[i], list[i].Size)
 	}
 	if err = c.tier.Sync(ctx); err == nil {
-		var late []deletion
-		if late, err = c.attach(list, locs, undo); err == nil {
+		var late, busy []deletion
+		if late, busy, err = c.attach(list, locs, undo); err == nil {
 			c.undo(late)
-			return true, c.followUp(list)
+			if err = c.followUp(list); err == nil {
+				err = c.stay(busy)
+			}
+			return true, err
 		}
 	}
 	c.undo(undo)
 	return false, err
 }
 
+// stay keeps what objects have on the SSD tier, since it is being read, instead of a copy that was to take its place.
+func (c *core) stay(busy []deletion) error {
+	if len(busy) == 0 {
+		return nil
+	}
+	var keys []master.Key
+	for _, d := range busy {
+		keys = append(keys, d.key)
+		for _, name := range c.m.Links(d.ref, d.gen) {
+			keys = append(keys, master.Key{Tenant: d.key.Tenant, Name: name})
+		}
+	}
+	if err := c.rewriteKeys(keys); err != nil {
+		return err // nobody knows which of the two the catalogue names: both stay
+	}
+	for _, d := range busy {
+		c.frees.add(d.space)
+	}
+	return errors.WithMessagef(ErrBusy, "%.64q: its bad copy on the SSD tier is open", busy[0].key.Name)
+}
+
 // attach writes the records of copies, then tells the master. An object that was removed meanwhile and lives on for its
-// links gets no record of its own. It returns what came too late.
-func (c *core) attach(list []copied, locs []ssd.Loc, undo []deletion) (late []deletion, err error) {
+// links gets no record of its own. It returns what came too late, and what can't take the place of a bad replica now.
+func (c *core) attach(list []copied, locs []ssd.Loc, undo []deletion) (late, busy []deletion, err error) {
 	c.records.Lock()
 	defer c.records.Unlock()
 	var b changes
 	for i := range list {
-		p := &list[i].p
-		if o, err := c.m.Stat(p.key); err == nil && o.Gen == p.o.Gen {
-			p.o.Flags, p.o.SoftUntil = o.Flags, o.SoftUntil // pins may have changed; who changes them now waits
-			r := catalogueRecord(p.key, &p.o, p.group, false, locs[i])
-			b.Put(&r)
-		}
+		c.recordCopy(&b, &list[i], locs[i])
 	}
 	if err := b.apply(c.catalog, false); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range list {
-		if c.m.Attach(list[i].Ref, masterLoc(locs[i]), false) != nil { // removed meanwhile
+		undo[i].ref = list[i].Ref
+		switch err := c.m.Attach(list[i].Ref, masterLoc(locs[i]), false); {
+		case errors.Is(err, ErrBusy):
+			busy = append(busy, undo[i])
+		case err != nil: // removed meanwhile
 			late = append(late, undo[i])
 		}
 	}
-	return late, nil
+	return late, busy, nil
+}
+
+// recordCopy records a copy that the master does not know of yet. Where it takes the place of another, no record may
+// name that other any more when its space is freed.
+func (c *core) recordCopy(b *changes, one *copied, loc ssd.Loc) {
+	p := &one.p
+	if o, err := c.m.Stat(p.key); err == nil && o.Gen == p.o.Gen {
+		p.o.Flags, p.o.SoftUntil = o.Flags, o.SoftUntil // pins may have changed; who changes them now waits
+		r := catalogueRecord(p.key, &p.o, p.group, o.Flags&master.FlagDurable != 0, loc)
+		b.Put(&r)
+	}
+	if p.o.Flags&master.FlagSSD == 0 {
+		return
+	}
+	for _, name := range c.m.Links(one.Ref, p.o.Gen) {
+		k := master.Key{Tenant: p.key.Tenant, Name: name}
+		if o, err := c.m.Stat(k); err == nil && o.Holder() == one.Ref {
+			o.SSD = masterLoc(loc)
+			r := c.recordOf(k, &o)
+			b.Put(&r)
+		}
+	}
 }
 
 // followUp forgets what was removed while it was copied and lives on for its links, and records the links that are older

@@ -84,6 +84,7 @@ func (f *File) open(ctx context.Context) error {
 func (f *File) openMemory(ctx context.Context) error {
 	file := f.s.own.get(uint64(f.r.o.Extents()[0].Off))
 	f.tier, f.path = TierMemory, filePath(file)
+	file.HandOut()
 	stamp, err := f.s.stampOf(file)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,35 @@ import (
 // object went is deleted after, and after it went none is written.
 type recordOrder struct {
 	sync.RWMutex
-	behind atomic.Bool // a write failed: what the master says may not be on disk
+	late lateRecords
+}
+
+// lateRecords are keys whose records could not be written: what the master says of them may not be on disk.
+type lateRecords struct {
+	writing sync.Mutex // taken before all others: who finds no keys may rely on it that they are written
+	sync.Mutex
+	keys map[master.Key]struct{}
+	ever atomic.Bool // there were some
+}
+
+func (l *lateRecords) add(keys []master.Key) {
+	l.Lock()
+	defer l.Unlock()
+	if l.keys == nil {
+		l.keys = make(map[master.Key]struct{})
+	}
+	for _, k := range keys {
+		l.keys[k] = struct{}{}
+	}
+	l.ever.Store(true)
+}
+
+func (l *lateRecords) take() []master.Key {
+	l.Lock()
+	defer l.Unlock()
+	keys := slices.Collect(maps.Keys(l.keys))
+	l.keys = nil
+	return keys
 }
 
 // forgotten is space on the SSD tier that the catalogue no longer names.
@@ -32,6 +61,7 @@ type forgotten struct {
 type deletion struct {
 	key    master.Key
 	gen    uint64
+	ref    master.Ref // the object's record, if somebody has it pinned
 	pinned master.Ref // to release, if not 0
 	space  forgotten  // to free, if its size is not 0
 }

@@ -266,6 +266,7 @@ func (c *core) attachOwnFile(id uint64, size int64) error {
 	if err != nil {
 		return err
 	}
+	f.HandOut() // the earlier process may have
 	c.budget.Add(arena.OwnFile, roundUp(size, 4096))
 	c.own.put(f)
 	return nil
@@ -286,6 +287,7 @@ func (c *core) janitor() {
 				c.freeFile(f)
 			}
 			c.freeUnlinked()
+			_ = c.rewriteLate() // what fails stays late
 		case <-c.wake.janitor:
 		}
 		c.runEffects()

@@ -39,6 +39,12 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
+	if opts.Dir != "" {
+		var err error
+		if opts.Dir, err = filepath.Abs(opts.Dir); err != nil {
+			return nil, errors.WithMessage(err, "open store")
+		}
+	}
 	c := &core{opts: opts.withDefaults(), start: time.Now(), promo: newPromoter()}
 	c.wall = c.start.UnixNano()
 	c.stop, c.quit = context.WithCancel(context.Background())
@@ -162,10 +168,14 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 	}
 	c.data = c.seg.Data()
 	c.alloc = arena.NewAllocator(c.seg.SlabBytes())
-	c.m = master.New(master.Options{
+	m := master.Options{
 		Records: c.seg.Meta(), Shards: shards(), DiscardTimeout: c.opts.PutTimeout, ReleaseTimeout: putReleaseTimeout,
 		Notify: func() { signal(c.wake.janitor) },
-	})
+	}
+	if arena.Invariants {
+		m.Freed = func(e master.Extent) { arena.Poison(c.bytes(e)) }
+	}
+	c.m = master.New(m)
 	c.m.Mount(0, c.alloc)
 	if attached {
 		c.restoreMemory()
@@ -315,5 +325,5 @@ func (c *core) abandon() {
 	}
 }
 
-// Dir is Options.Dir: "" for a store in memory.
+// Dir is Options.Dir as an absolute path: "" for a store in memory.
 func (s *Store) Dir() string { return s.opts.Dir }

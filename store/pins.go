@@ -28,7 +28,7 @@ func (s *Store) SetPins(key string, change PinChange) error {
 		return errors.WithMessagef(err, "pin %.64q", key)
 	}
 	changed, err := s.m.Pin(s.key(key), p)
-	if err != nil || !changed && !s.records.behind.Load() {
+	if err != nil || !changed && !s.records.late.ever.Load() {
 		return s.badKey(key, err)
 	}
 	return s.rewrite([]string{key})

@@ -69,18 +69,27 @@ func (s *Store) GetRanges(ctx context.Context, reads []RangeRead, opts *ReadOpti
 	if err := checkOverlap(reads); err != nil {
 		return err
 	}
+	stripe, err := s.gate.enter()
+	if err != nil {
+		for i := range reads {
+			reads[i].Err = err
+		}
+		return nil
+	}
+	defer s.gate.leave(stripe)
+	now := s.now()
 	for i := range reads {
-		reads[i].Err = s.getRanges(ctx, &reads[i], opts)
+		reads[i].Err = s.getRanges(ctx, stripe, now, &reads[i], opts)
 	}
 	return nil
 }
 
-func (s *Store) getRanges(ctx context.Context, read *RangeRead, opts *ReadOptions) error {
-	r, err := s.acquire(read.Key, opts)
+func (s *Store) getRanges(ctx context.Context, stripe uint32, now int64, read *RangeRead, opts *ReadOptions) error {
+	r, err := s.acquireAt(stripe, now, read.Key, opts)
 	if err != nil {
 		return err
 	}
-	defer r.release()
+	defer r.unpin()
 	for _, f := range read.Fragments {
 		if n := int64(len(f.Dst)); f.Off < 0 || n > r.o.Size-f.Off {
 			return errors.WithMessagef(ErrInvalidParams, "get %.64q: %d bytes from byte %d of %d", read.Key, n, f.Off, r.o.Size)
@@ -150,13 +159,19 @@ func (s *Store) acquire(key string, opts *ReadOptions) (r reading, err error) {
 	if err != nil {
 		return r, err
 	}
+	if r, err = s.acquireAt(stripe, s.now(), key, opts); err != nil {
+		s.gate.leave(stripe)
+	}
+	return r, err
+}
+
+// acquireAt is acquire for who is inside the gate already and leaves it by itself: unpin must follow.
+func (s *Store) acquireAt(stripe uint32, now int64, key string, opts *ReadOptions) (r reading, err error) {
 	r.s, r.key, r.stripe = s, key, stripe
 	if opts != nil {
 		r.verify = opts.Verify
 	}
-	r.o, err = s.m.Acquire(s.now(), s.key(key), int64(s.opts.LeaseTTL))
-	if err != nil {
-		s.gate.leave(stripe)
+	if r.o, err = s.m.Acquire(now, s.key(key), int64(s.opts.LeaseTTL)); err != nil {
 		return r, s.missed(key, err)
 	}
 	return r, nil
@@ -177,9 +192,11 @@ func (s *Store) badKey(key string, err error) error {
 }
 
 func (r *reading) release() {
-	r.s.m.Release(r.o.Holder())
+	r.unpin()
 	r.s.gate.leave(r.stripe)
 }
+
+func (r *reading) unpin() { r.s.m.Release(r.o.Holder()) }
 
 // read copies [off, off+len(dst)) from the best replica that is right. A replica that is not is quarantined and the
 // next one tried.
@@ -190,10 +207,7 @@ func (r *reading) read(ctx context.Context, dst []byte, off int64) error {
 			r.hit(TierMemory, int64(len(dst)))
 			return nil
 		}
-		if !errors.Is(err, ErrChecksum) {
-			return r.failed(err)
-		}
-		if !r.s.quarantine(r, TierMemory, err) {
+		if !isLost(err) || !r.s.quarantine(r, TierMemory, err) {
 			return r.failed(err)
 		}
 		r.o.Flags |= master.FlagMemoryBad
@@ -203,8 +217,9 @@ func (r *reading) read(ctx context.Context, dst []byte, off int64) error {
 	}
 	err := r.readSSD(ctx, dst, off)
 	if err == nil {
-		r.hit(TierSSD, int64(len(dst)))
-		r.s.considerPromotion(&r.o, r.key)
+		if r.hit(TierSSD, int64(len(dst))) {
+			r.s.considerPromotion(&r.o, r.key)
+		}
 		return nil
 	}
 	if isLost(err) {
@@ -218,14 +233,15 @@ func isLost(err error) bool {
 	return errors.Is(err, ErrChecksum) || errors.Is(err, ErrTampered) || errors.Is(err, ErrNewerFormat) || errors.Is(err, fs.ErrNotExist)
 }
 
-// hit counts one hit for all the pieces of an object that a call reads.
-func (r *reading) hit(t Tier, n int64) {
+// hit counts one hit for all the pieces of an object that a call reads, and reports whether this is the first.
+func (r *reading) hit(t Tier, n int64) (first bool) {
 	count := int64(1)
 	if r.hits[t] {
 		count = 0
 	}
 	r.hits[t] = true
 	r.s.counters.hits[t].addCount(r.stripe, count, n)
+	return count == 1
 }
 
 func (r *reading) failed(err error) error { return errors.WithMessagef(err, "get %.64q", r.key) }
@@ -233,6 +249,16 @@ func (r *reading) failed(err error) error { return errors.WithMessagef(err, "get
 func (r *reading) readMemory(ctx context.Context, dst []byte, off int64) error {
 	var buf [4][]byte
 	pieces := r.s.pieces(&r.o, buf[:0])
+	if r.o.Flags&master.FlagOwnMemory == 0 {
+		return r.readPieces(ctx, pieces, dst, off)
+	}
+	if err := r.s.untouched(&r.o); err != nil {
+		return err
+	}
+	return guarded(&r.o, pieces, func() error { return r.readPieces(ctx, pieces, dst, off) })
+}
+
+func (r *reading) readPieces(ctx context.Context, pieces [][]byte, dst []byte, off int64) error {
 	unverified := r.o.Flags&master.FlagUnverified != 0
 	if r.verify == VerifyNever || r.verify == VerifyAuto && !unverified {
 		return copyRange(ctx, dst, pieces, off)
@@ -320,6 +346,10 @@ func (s *Store) Stat(key string) (Info, error) {
 		return Info{}, err
 	}
 	defer s.gate.leave(stripe)
+	return s.stat(s.now(), key)
+}
+
+func (s *Store) stat(now int64, key string) (Info, error) {
 	o, err := s.m.Stat(s.key(key))
 	if err != nil {
 		return Info{}, s.badKey(key, err)
@@ -327,7 +357,7 @@ func (s *Store) Stat(key string) (Info, error) {
 	i := info(key, &o)
 	i.Group = s.m.GroupOf(s.key(key))
 	i.Readers = o.Readers
-	if o.Lease > s.now() {
+	if o.Lease > now {
 		i.Lease = unixTime(o.Lease)
 	}
 	return i, nil

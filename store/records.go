@@ -27,10 +27,17 @@ func (c *core) rewriteKeys(keys []master.Key) error {
 		err = c.catalog.Apply(&empty, true)
 	}
 	if err != nil {
-		c.records.behind.Store(true)
+		c.records.late.add(keys)
 		return errors.WithMessage(durabilityError{named(err)}, "catalogue")
 	}
 	return nil
+}
+
+// rewriteLate tries the records again that could not be written.
+func (c *core) rewriteLate() error {
+	c.records.late.writing.Lock()
+	defer c.records.late.writing.Unlock()
+	return c.rewriteKeys(c.records.late.take())
 }
 
 // rewriteNow writes without sync, in order with all others who write records of these objects.

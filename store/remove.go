@@ -88,22 +88,20 @@ func (s *Store) removeIf(ctx context.Context, force bool, match func(key string)
 }
 
 // Objects are the objects of the tenant whose key starts with prefix, in no order. An object that is there from start
-// to end is seen once. It grants no leases.
+// to end is seen once. It grants no leases. The loop may do anything with the store; one that closes it goes on
+// for a while at most, then it ends with ErrClosed.
 func (s *Store) Objects(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		stripe, err := s.gate.enter()
-		if err != nil {
-			yield(Info{}, err)
-			return
-		}
-		defer s.gate.leave(stripe)
 		var found []master.Found
-		for n := uint32(1); n < s.m.Pages(); n++ {
-			if err := ctx.Err(); err != nil {
+		for n, more := uint32(1), true; more; n++ {
+			err := ctx.Err()
+			if err == nil {
+				found, more, err = s.objectsOf(n, prefix, found[:0])
+			}
+			if err != nil {
 				yield(Info{}, err)
 				return
 			}
-			found = s.m.ScanPage(n, s.key(prefix), found[:0])
 			for i := range found {
 				if !yield(info(found[i].Name, &found[i].Object), nil) {
 					return
@@ -111,4 +109,17 @@ func (s *Store) Objects(ctx context.Context, prefix string) iter.Seq2[Info, erro
 			}
 		}
 	}
+}
+
+// objectsOf is the objects of one page, and whether there is another.
+func (s *Store) objectsOf(n uint32, prefix string, dst []master.Found) (found []master.Found, more bool, err error) {
+	stripe, err := s.gate.enter()
+	if err != nil {
+		return nil, false, err
+	}
+	defer s.gate.leave(stripe)
+	if n < s.m.Pages() {
+		dst = s.m.ScanPage(n, s.key(prefix), dst)
+	}
+	return dst, n+1 < s.m.Pages(), nil
 }

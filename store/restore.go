@@ -55,10 +55,9 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 	}
 	c.dropOlds(&owners)
 	c.counters.restoredSSD.Store(count + int64(len(links)))
-	if stale.any() {
-		if err := stale.apply(c.catalog, true); err != nil {
-			return errors.WithMessage(err, "catalogue")
-		}
+	// In any case: what a killed process had not synced must be, before the tier frees what the catalogue does not name.
+	if err := stale.apply(c.catalog, true); err != nil {
+		return errors.WithMessage(err, "catalogue")
 	}
 	if err := c.tier.Recover(live.all()); err != nil {
 		return errors.WithMessage(err, "ssd tier")

@@ -12,6 +12,7 @@ import (
 	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
 	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
 	"github.com/kvcache-ai/mooncake-go/store/internal/dirlock"
+	cores "github.com/kvcache-ai/mooncake-go/store/internal/lane"
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
 	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
 )
@@ -206,19 +207,8 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// lane is a number below gateStripes that stays the same on a core for long and is rarely the same on two. What is striped by it
-// stays in the cache of the core that writes it; a stripe at random would come from another core every other time.
-func lane() uint32 {
-	l := lanes.Get().(*uint32)
-	n := *l
-	lanes.Put(l)
-	return n % gateStripes
-}
-
-// lanes gives back to a core what it has put last.
-var lanes = sync.Pool{New: func() any { n := lastLane.Add(1); return &n }}
-
-var lastLane atomic.Uint32
+// lane is a stripe that a core keeps for long and that two rarely share.
+func lane() uint32 { return cores.Get() % gateStripes }
 
 func checkTenant(name string) error {
 	if len(name) > MaxTenantBytes || strings.HasPrefix(name, "_") || strings.ContainsFunc(name, func(r rune) bool {

@@ -12,6 +12,7 @@ import (
 // View is a borrowed, read-only look at an object's bytes in the store's memory. While it is open the object is
 // neither evicted nor moved, even if its key is removed or replaced. Close exactly once, after the last use of the
 // bytes; writing to them corrupts the store. A View never closed keeps its memory, also after the store is closed.
+// Who is able to cut a file short that File has handed out, root above all, takes the memory from under its views.
 type View struct {
 	s      *Store
 	o      master.Object
@@ -31,6 +32,9 @@ func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View,
 	if !r.o.InMemory() {
 		return s.viewOfSSD(ctx, &r)
 	}
+	if err := s.untouched(&r.o); err != nil {
+		return s.viewAfterBadMemory(ctx, &r, err)
+	}
 	v := &View{s: s, o: r.o}
 	v.pieces = s.pieces(&r.o, v.one[:0])
 	if r.verify == VerifyAlways || r.verify == VerifyAuto && r.o.Flags&master.FlagUnverified != 0 {
@@ -48,7 +52,9 @@ func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View,
 func (r *reading) verifyMemory(ctx context.Context, pieces [][]byte) error {
 	table, err := r.s.loadTable(&r.o, nil)
 	if err == nil {
-		err = verifyRange(ctx, nil, append([][]byte(nil), pieces...), 0, r.o.Size, r.o.Size, table)
+		err = guarded(&r.o, pieces, func() error {
+			return verifyRange(ctx, nil, append([][]byte(nil), pieces...), 0, r.o.Size, r.o.Size, table)
+		})
 	}
 	if err == nil {
 		r.s.m.Verified(&r.o)
@@ -57,7 +63,7 @@ func (r *reading) verifyMemory(ctx context.Context, pieces [][]byte) error {
 }
 
 func (s *Store) viewAfterBadMemory(ctx context.Context, r *reading, why error) (*View, error) {
-	if !errors.Is(why, ErrChecksum) || !s.quarantine(r, TierMemory, why) {
+	if !isLost(why) || !s.quarantine(r, TierMemory, why) {
 		r.release()
 		return nil, r.failed(why)
 	}

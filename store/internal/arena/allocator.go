@@ -34,12 +34,15 @@ type Extent struct{ Off, Len int64 }
 // It finds the best fit exactly: a set of the sizes that free blocks have, and for each size a list of its blocks.
 // Neighbours are found by their boundary granules, slab by slab. Both cost memory per free block (about 60 bytes) and
 // nothing per extent, and never touch the memory that is managed. Alloc and Free take constant time; they allocate Go
-// memory only while the number of free blocks grows past what it has ever been.
+// memory only while the number of free blocks grows past what it has ever been. Before all that, extents of up to 4 KiB
+// go through magazines.
 //
 // All methods may be called from several goroutines.
 type Allocator struct {
 	slabGranules uint32
 	slabShift    uint8
+
+	rack magazineRack
 
 	mu struct {
 		sync.Mutex
@@ -146,16 +149,35 @@ func (a *Allocator) Alloc(size int64, dst []Extent) ([]Extent, bool) {
 		return dst, true
 	}
 	need := (size-1)>>granuleShift + 1
-	a.mu.Lock()
-	if b := a.fitLocked(need); b != 0 {
-		off := a.takeLocked(b, uint32(need))
-		a.mu.extents++
+	if need <= magazineSizes && !invariants {
+		if off, ok := a.allocSmall(uint32(need)); ok {
+			return append(dst, Extent{off, size}), true
+		}
+	} else {
+		a.mu.Lock()
+		off, ok := a.allocOneLocked(need)
 		a.mu.Unlock()
+		if ok {
+			return append(dst, Extent{off, size}), true
+		}
+	}
+	a.lockAll()
+	defer a.unlockAll()
+	a.emptyLocked()
+	if off, ok := a.allocOneLocked(need); ok {
 		return append(dst, Extent{off, size}), true
 	}
-	dst, ok := a.allocPartsLocked(size, dst)
-	a.mu.Unlock()
-	return dst, ok
+	return a.allocPartsLocked(size, dst)
+}
+
+// allocOneLocked takes need granules in one extent, if a free block is large enough.
+func (a *Allocator) allocOneLocked(need int64) (off int64, ok bool) {
+	b := a.fitLocked(need)
+	if b == 0 {
+		return 0, false
+	}
+	a.mu.extents++
+	return a.takeLocked(b, uint32(need)), true
 }
 
 // allocPartsLocked serves a request that no single free block can.
@@ -198,21 +220,21 @@ func (a *Allocator) coversLocked(need int64) bool {
 }
 
 // Free gives back an extent that Alloc returned or Claim took. It panics if the space is free already, as far as that
-// shows: when a free block has one of its ends there, or when more would be free than was ever added. Built with the
-// tag invariants it sees every overlap.
+// shows: when a free block has one of its ends there, or when more would be free than was ever added. A small extent
+// may wait in a magazine; then that shows when it leaves it for free space. Built with the tag invariants, which does
+// without magazines, Free sees every overlap.
 func (a *Allocator) Free(e Extent) {
 	g, n, ok := a.granules(e)
 	if !ok {
 		panic(fmt.Sprintf("arena: BUG: free of extent [%d, +%d)", e.Off, e.Len))
 	}
-	k := g >> a.slabShift
+	if n <= magazineSizes && !invariants {
+		a.freeSmall(g, n)
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if k >= int64(len(a.mu.slabs)) || a.mu.slabs[k].free+n > a.mu.slabs[k].capacity {
-		panic(fmt.Sprintf("arena: BUG: free of extent [%d, +%d) outside of allocated space", e.Off, e.Len))
-	}
-	a.releaseLocked(uint32(k), uint32(g)&(a.slabGranules-1), n)
-	a.mu.extents--
+	a.freeLocked(g, n)
 }
 
 // Claim takes exactly this extent out of free space, for a recovered object. The error says that it is not valid or
@@ -224,8 +246,9 @@ func (a *Allocator) Claim(e Extent) error {
 		return errors.Errorf("claim extent [%d, +%d): no extent of a slab", e.Off, e.Len)
 	}
 	k, start := g>>a.slabShift, uint32(g)&(a.slabGranules-1)
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.lockAll()
+	defer a.unlockAll()
+	a.emptyLocked()
 	b := a.containingLocked(k, start)
 	if b == 0 || start+n > a.block(b).start+a.block(b).size {
 		return errors.Errorf("claim extent [%d, +%d): not free", e.Off, e.Len)
@@ -237,8 +260,9 @@ func (a *Allocator) Claim(e Extent) error {
 
 // TakeIdleSlab removes the highest slab that is wholly free, for its memory to be given back.
 func (a *Allocator) TakeIdleSlab() (off int64, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.lockAll()
+	defer a.unlockAll()
+	a.emptyLocked()
 	k := a.mu.idle.prev(a.mu.idle.size() - 1)
 	if k < 0 {
 		return 0, false
@@ -251,10 +275,12 @@ func (a *Allocator) TakeIdleSlab() (off int64, ok bool) {
 	return int64(k) << a.slabShift << granuleShift, true
 }
 
-// Stats returns the current figures. It is cheap enough for every decision about pressure.
+// Stats returns the current figures. It is cheap enough for every decision about pressure, though not for every put: it
+// empties the magazines.
 func (a *Allocator) Stats() Stats {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.lockAll()
+	defer a.unlockAll()
+	a.emptyLocked()
 	st := Stats{
 		Capacity: a.mu.capacity << granuleShift, Free: a.mu.free << granuleShift, FreeBlocks: a.mu.blocks,
 		Extents: a.mu.extents, Slabs: a.mu.present,

@@ -136,7 +136,9 @@ func allocatorAgainstModel(t *testing.T, rng *rand.Rand) {
 				m.mark(Extent{off, slabBytes}, absent)
 			}
 		}
-		checkStats(t, m, a.Stats(), len(live))
+		if rng.IntN(4) == 0 { // seldom enough for the magazines to be used
+			checkStats(t, m, a.Stats(), len(live))
+		}
 	}
 	for _, e := range live {
 		a.Free(e)
@@ -277,8 +279,9 @@ func TestFreePanics(t *testing.T) {
 		a := NewAllocator(2 << 20)
 		a.AddRange(0, 2<<20)
 		var es []Extent
-		for range 8 {
-			es, _ = a.Alloc(4096, es)
+		for i := range int64(8) {
+			es = append(es, Extent{i * 4096, 4096})
+			require.NoError(t, a.Claim(es[i]))
 		}
 		return a, es
 	}
@@ -290,8 +293,9 @@ func TestFreePanics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, es := fresh()
 			a.Free(es[1])
-			require.Panics(t, func() { a.Free(e) })
-			require.NotPanics(t, func() { a.Free(es[3]) }, "the lock is free after a panic")
+			a.Stats()
+			require.Panics(t, func() { a.Free(e); a.Stats() })
+			require.NotPanics(t, func() { a.Free(es[3]); a.Stats() }, "the locks are free after a panic")
 		})
 	}
 	a, _ := fresh()
@@ -346,7 +350,7 @@ func TestAllocatorConcurrent(t *testing.T) {
 			for range 5000 {
 				if len(mine) < 50 {
 					n := len(mine)
-					mine, _ = a.Alloc(1+rng.Int64N(200<<10), mine)
+					mine, _ = a.Alloc(1+rng.Int64N([]int64{4 << 10, 200 << 10}[rng.IntN(2)]), mine)
 					for _, e := range mine[n:] {
 						owner[e.Off/Granule] = int32(w) // the race detector sees an extent given twice
 					}
@@ -358,7 +362,7 @@ func TestAllocatorConcurrent(t *testing.T) {
 					a.Free(mine[i])
 					mine = slices.Delete(mine, i, i+1)
 				}
-				if rng.IntN(100) == 0 {
+				if rng.IntN(100) == 0 { // seldom enough for the magazines to be used
 					if off, ok := a.TakeIdleSlab(); ok {
 						a.AddRange(off, 2<<20)
 					}

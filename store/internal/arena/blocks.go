@@ -39,6 +39,7 @@ func (a *Allocator) growSlabsLocked(n int) {
 		return
 	}
 	a.mu.slabs = append(a.mu.slabs, make([]slab, n-len(a.mu.slabs))...)
+	a.rack.slabs.Store(int64(n))
 	if n <= a.mu.idle.size() {
 		return
 	}

@@ -146,6 +146,8 @@ type File struct {
 	size int64
 	file identity
 
+	handed atomic.Bool
+
 	mu     sync.Mutex
 	sealed bool
 	fd     int // of a memfd; a named file's is closed once it is mapped
@@ -227,6 +229,11 @@ func (f *File) ProcPath() string {
 	}
 	return fmt.Sprintf("/proc/self/fd/%d", f.fd)
 }
+
+// HandOut notes that somebody else may know the file's name, HandedOut says whether it was.
+func (f *File) HandOut() { f.handed.Store(true) }
+
+func (f *File) HandedOut() bool { return f.handed.Load() }
 
 // Seal ends the writing: the mapping becomes read-only and the mode of the file 0444. A memfd can't be changed by anyone
 // after; root can still write a named file.

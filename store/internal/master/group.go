@@ -3,6 +3,7 @@ package master
 import (
 	"sync/atomic"
 
+	"github.com/kvcache-ai/mooncake-go/store/internal/lane"
 	"github.com/kvcache-ai/mooncake-go/store/internal/status"
 )
 
@@ -13,7 +14,7 @@ import (
 
 // lockForReserve locks the shards of a key and, if it is to join one, of its group, which is made if need be.
 func (m *Master) lockForReserve(h uint64, q *ReserveRequest) (l locks, g Ref, err error) {
-	l = locks{x: m.index}.with(h)
+	l = m.index.only(h)
 	if q.Group == "" {
 		l.lock()
 		return l, 0, nil
@@ -34,7 +35,7 @@ func (m *Master) groupLocked(gh uint64, tenant, name string) (Ref, error) {
 	if g, _ := m.index.groupOf(s, gh, tenant, name); g != 0 {
 		return g, nil
 	}
-	g := m.pool.alloc(recordSize(len(tenant), len(name), 0), uint32(gh>>m.index.shift))
+	g := m.pool.alloc(recordSize(len(tenant), len(name), 0), lane.Get())
 	if g == 0 {
 		return 0, wrapf(status.MetaShortage, "group %.64q", name)
 	}
@@ -126,7 +127,7 @@ func (m *Master) openGroupRef(g Ref, gen uint64) (l locks, found Ref, members []
 }
 
 func (m *Master) openGroupAs(gh uint64, find func() Ref) (l locks, g Ref, members []Ref) {
-	l = locks{x: m.index}.with(gh)
+	l = m.index.only(gh)
 	for {
 		l.lock()
 		if g = find(); g == 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // index maps keys to records: per shard an open-addressing table of 8-byte slots, hash bits above and Ref below. A
@@ -23,7 +24,7 @@ type shard struct {
 	used  int
 	tab   atomic.Pointer[table] // slots are written under mu, and read without it only to warm the cache
 	usage usage
-	_     [64]byte
+	_     [128]byte // an odd number of cache lines in all: else the first ones of all shards share an eighth of the cache
 }
 
 type table struct{ slots []uint64 }
@@ -227,36 +228,79 @@ func (x *index) groupOf(s *shard, h uint64, tenant, name string) (Ref, *record) 
 	return ref, found
 }
 
-// warm pulls the slots and records of a batch of hashes into the cache, so that the misses of the batch overlap
-// instead of following each other. It takes no lock: what it reads is only ever used as an address inside mem, so the
-// race detector need not look at it.
-//
-//go:norace
-func (x *index) warm(hashes []uint64) (sink uint64) {
-	for _, h := range hashes {
+// probe is a key of a batch on its way to its record.
+type probe struct {
+	hash uint64
+	slot uint64 // what was found for it, 0 for nothing
+	at   uint32 // and where in its shard's table
+}
+
+// A batch of look-ups goes through warmSlots and warmRecords first, a few keys at a time: each asks for the cache lines
+// that the next step will touch, so that the misses overlap each other and the work on other keys. They take no locks:
+// what they find must be checked again under the shard's, and the race detector need not look at them.
+
+// warmSlots takes in the names, all of one tenant, and asks for their slots.
+func (x *index) warmSlots(batch []probe, tenant string, names []string) {
+	var at [warmBatch]uintptr
+	for i, name := range names {
+		h := x.hash(tenant, name)
+		batch[i].hash = h
 		if slots := x.shardOf(h).slots(); len(slots) != 0 {
-			sink += atomic.LoadUint64(&slots[uint32(h)&uint32(len(slots)-1)])
+			at[i] = address(&slots[uint32(h)&uint32(len(slots)-1)])
 		}
 	}
-	for _, h := range hashes {
-		slots := x.shardOf(h).slots()
+	prefetch(&at[0], len(names))
+}
+
+// warmRecords finds what may be the names' records and asks for them.
+//
+//go:norace
+func (x *index) warmRecords(batch []probe, tenant string, names []string) {
+	var at [recordLines * warmBatch]uintptr
+	n := 0
+	for i := range names {
+		p := &batch[i]
+		p.slot = 0
+		slots := x.shardOf(p.hash).slots()
 		if len(slots) == 0 {
 			continue
 		}
 		mask := uint32(len(slots) - 1)
-		for i := uint32(h) & mask; ; i = (i + 1) & mask {
-			slot := atomic.LoadUint64(&slots[i])
+		for j := uint32(p.hash) & mask; ; j = (j + 1) & mask {
+			slot := atomic.LoadUint64(&slots[j])
 			if slot == 0 {
 				break
 			}
-			if uint32(slot>>32) == uint32(h) {
-				o := int64(Ref(slot)) * refUnit
-				sink += uint64(x.mem[o]) + uint64(x.mem[o+64])
+			if uint32(slot>>32) == uint32(p.hash) {
+				p.slot, p.at = slot, j
+				rec := address(&x.mem[int64(Ref(slot))*refUnit])
+				at[n], at[n+1], at[n+2] = rec, rec+64, rec+recordBytes+uintptr(len(tenant)+len(names[i])-1)
+				n += recordLines
 				break
 			}
 		}
 	}
-	return sink
+	prefetch(&at[0], n)
+}
+
+// recordLines is how many cache lines a record with a short key usually lies on.
+const recordLines = 3
+
+func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
+
+// again is committed for what warmRecords found. nil says that it has to be looked for from the start. The caller holds the
+// shard's lock.
+func (x *index) again(s *shard, p *probe, tenant, name string) *record {
+	slots := s.slots()
+	if p.slot == 0 || int(p.at) >= len(slots) || slots[p.at] != p.slot {
+		return nil
+	}
+	r := Ref(p.slot)
+	rec := x.mem.at(r)
+	if stateOf(loadWord(rec)) != Committed || !x.same(r, rec, tenant, name) {
+		return nil
+	}
+	return rec
 }
 
 // locks is the shards that one command holds: each once, taken in ascending order. It is a value: with leaves the set
@@ -266,6 +310,12 @@ type locks struct {
 	n    int
 	few  [4]uint32
 	many []uint32 // all of them, once they don't fit few; never changed in place
+}
+
+// only is the set of h's shard.
+func (x *index) only(h uint64) (l locks) {
+	l.x, l.n, l.few[0] = x, 1, x.shardIndex(h)
+	return l
 }
 
 func (l *locks) ids() []uint32 {
@@ -292,13 +342,13 @@ func (l locks) with(h uint64) locks {
 	return l
 }
 
-func (l locks) lock() {
+func (l *locks) lock() {
 	for _, id := range l.ids() {
 		l.x.shards[id].mu.Lock()
 	}
 }
 
-func (l locks) unlock() {
+func (l *locks) unlock() {
 	for _, id := range l.ids() {
 		l.x.shards[id].mu.Unlock()
 	}

@@ -85,7 +85,7 @@ func (m *Master) linkTo(now int64, h uint64, r Ref, q *LinkRequest, rq *ReserveR
 // lockLink locks the shards of the new key, its group and the owner: the target, or what the target links to.
 func (m *Master) lockLink(h uint64, q *LinkRequest) (l locks, owner Ref, err error) {
 	th := m.index.hash(q.Tenant, q.Target)
-	l = locks{x: m.index}.with(h).with(th)
+	l = m.index.only(h).with(th)
 	if q.Group != "" {
 		l = l.with(groupHash(m.index.hash(q.Tenant, q.Group)))
 	}

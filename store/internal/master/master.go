@@ -14,7 +14,9 @@ type Master struct {
 	mem   memory
 	index *index
 	pool  *pool
-	gen   atomic.Uint64
+	_     [64]byte
+	gen   atomic.Uint64 // every reservation writes it: what all read is not beside it
+	_     [64]byte
 
 	segments [256]atomic.Pointer[arena.Allocator]
 	full     atomic.Uint64 // allocation failures, so that the owner can start an eviction
@@ -34,7 +36,7 @@ type Master struct {
 		sync.Mutex
 		gens map[Ref]uint64
 	}
-	reading atomic.Int64
+	reading atomic.Int64  // retired records that were not freed at once
 	swept   atomic.Uint32 // the page that the last sweep ended with
 }
 
@@ -144,13 +146,15 @@ func (m *Master) TakeEffects() []Effect {
 // retire ends a record that was taken out of the index. It is freed here, or by the last reader, or by Tick once until
 // has passed. The caller holds the record's shard lock, so that nobody else ends it.
 func (m *Master) retire(r Ref, rec *record, until int64) {
-	m.reading.Add(1)
 	if until == 0 {
 		if end(rec) {
-			m.reap(r, rec)
+			m.free(r, rec)
+		} else {
+			m.reading.Add(1) // the reader may be done already and have taken it off
 		}
 		return
 	}
+	m.reading.Add(1)
 	setFlags(rec, FlagGuarded) // before Retired: no reader may free it from there on
 	setState(rec, Retired)
 	m.waiting.Lock()
@@ -158,9 +162,13 @@ func (m *Master) retire(r Ref, rec *record, until int64) {
 	m.waiting.Unlock()
 }
 
-// reap frees a record that end or unpin gave to the caller.
+// reap frees a record that was in use when it was retired and that end or unpin gave to the caller.
 func (m *Master) reap(r Ref, rec *record) {
 	m.reading.Add(-1)
+	m.free(r, rec)
+}
+
+func (m *Master) free(r Ref, rec *record) {
 	m.freeReplicas(r, rec)
 	atomic.StoreUint64(&rec.word, uint64(Free))
 	m.pool.release(r)
@@ -173,9 +181,13 @@ func (m *Master) freeReplicas(r Ref, rec *record) {
 	}
 	m.freeMemory(r, rec)
 	if w&FlagSSD != 0 {
-		keyLen := int(rec.tenLen) + 1 + int(rec.keyLen)
-		m.emit(Effect{Kind: FreeSSD, SSD: rec.loc(), KeyLen: keyLen, Size: rec.size, Gen: rec.gen})
+		m.emitFreeSSD(rec)
 	}
+}
+
+func (m *Master) emitFreeSSD(rec *record) {
+	keyLen := int(rec.tenLen) + 1 + int(rec.keyLen)
+	m.emit(Effect{Kind: FreeSSD, SSD: rec.loc(), KeyLen: keyLen, Size: rec.size, Gen: rec.gen})
 }
 
 // freeMemory returns the extents of the memory replica.
@@ -189,6 +201,9 @@ func (m *Master) freeExtent(e Extent) {
 	if e.Segment == OwnFile {
 		m.emit(Effect{Kind: FreeOwnFile, OwnFile: uint64(e.Off), Size: e.Len})
 		return
+	}
+	if m.opts.Freed != nil {
+		m.opts.Freed(e)
 	}
 	m.segments[e.Segment].Load().Free(arena.Extent{Off: e.Off, Len: e.Len})
 }

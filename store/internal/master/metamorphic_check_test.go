@@ -64,7 +64,8 @@ func (d *driver) scan() {
 		if r.state == Committed {
 			want[r.key] = r.gen
 		}
-		if (r.state == Committed || r.state == Held) && r.owner == nil && r.mem && !r.bad[TierMemory] && !r.ssd {
+		if (r.state == Committed || r.state == Held) && r.owner == nil && r.mem && !r.bad[TierMemory] &&
+			(!r.ssd || r.bad[TierSSD]) {
 			memoryOnly++
 		}
 	}

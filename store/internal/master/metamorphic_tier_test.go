@@ -67,7 +67,7 @@ func (d *driver) startCopy() {
 	switch {
 	case r.owner != nil || r.state != Committed && r.state != Held:
 		want = status.NotFound
-	case r.has(tier) || r.copying || !r.readable():
+	case r.has(tier) && !(tier == TierSSD && r.bad[tier]) || r.copying || !r.readable():
 		want = status.Busy
 	}
 	c, err := d.StartCopy(r.ref, r.gen, tier)
@@ -109,8 +109,14 @@ func (d *driver) endCopy() {
 		r.mem = r.mem || alive
 	default:
 		loc := d.loc()
+		if alive && r.ssd && r.pins > 1 {
+			want = status.Busy
+		}
 		if d.same(want, d.Attach(r.ref, loc, false), "Attach(%v)", r.key) {
-			r.ssd, r.loc = true, loc
+			if r.ssd {
+				d.freed[r.loc]++
+			}
+			r.ssd, r.loc, r.bad[TierSSD] = true, loc, false
 		} else {
 			d.returned[loc]++
 		}

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
+	"github.com/kvcache-ai/mooncake-go/store/internal/lane"
 	"github.com/kvcache-ai/mooncake-go/store/internal/status"
 	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
 )
@@ -181,7 +182,7 @@ func (m *Master) place(q *ReserveRequest, dst []arena.Extent) ([]arena.Extent, e
 
 func (m *Master) unplace(extents []arena.Extent) {
 	for _, e := range extents {
-		m.segments[0].Load().Free(e)
+		m.freeExtent(Extent{0, e.Off, e.Len})
 	}
 }
 
@@ -192,7 +193,7 @@ func (m *Master) newRecord(now int64, h uint64, q *ReserveRequest, extents []are
 		n++
 	}
 	extCap := max(n, m.extentsToPromote(q.Size))
-	r := m.pool.alloc(recordSize(len(q.Tenant), len(q.Name), extCap), uint32(h>>m.index.shift))
+	r := m.pool.alloc(recordSize(len(q.Tenant), len(q.Name), extCap), lane.Get())
 	if r == 0 {
 		return 0, wrapf(status.MetaShortage, "put %.64q", q.Name)
 	}
@@ -262,12 +263,15 @@ func (m *Master) reservation(r Ref, gen uint64) (l locks, h uint64, rec *record,
 		return l, 0, nil, status.IllegalWriter
 	}
 	rec = m.mem.at(r)
-	l = locks{x: m.index}.with(h)
+	l = m.index.only(h)
 	for {
 		l.lock()
 		if !m.isReservation(h, r, gen) {
 			l.unlock()
 			return l, 0, nil, status.IllegalWriter
+		}
+		if rec.group|rec.target == 0 {
+			return l, h, rec, nil
 		}
 		wider := m.covering(l, rec)
 		if wider.n == l.n {
@@ -330,7 +334,7 @@ func (m *Master) Commit(now int64, r Ref, gen, digest uint64, loc Loc) (Replaced
 	}
 	s := m.index.shardOf(h)
 	oldRef, old := m.index.sibling(s, h, r)
-	for old != nil {
+	for old != nil && old.group|old.target != 0 {
 		wider := m.covering(l, old)
 		if wider.n == l.n {
 			break

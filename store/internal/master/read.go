@@ -124,6 +124,11 @@ func (m *Master) exists(now int64, h uint64, k Key, ttl int64) bool {
 	s := m.index.shardOf(h)
 	s.mu.Lock()
 	_, rec := m.index.committed(s, h, k.Tenant, k.Name)
+	return m.existsUnlock(now, s, h, rec, k, ttl)
+}
+
+// existsUnlock is Exists once the record, nil if there is none, is found. It unlocks the shard.
+func (m *Master) existsUnlock(now int64, s *shard, h uint64, rec *record, k Key, ttl int64) bool {
 	if rec == nil {
 		s.mu.Unlock()
 		return false
@@ -150,24 +155,42 @@ func (m *Master) linkExists(now int64, h uint64, k Key, ttl int64) bool {
 	return true
 }
 
-// warmBatch is how many keys of a batch are looked at together, so that their cache misses overlap.
+// warmBatch is how many keys of a batch go from step to step together, so that their cache misses overlap.
 const warmBatch = 32
 
 // ExistsBatch fills found, which is as long as names.
 func (m *Master) ExistsBatch(now int64, tenant string, names []string, ttl int64, found []bool) {
-	var hashes [warmBatch]uint64
-	for len(names) > 0 {
-		n := min(len(names), warmBatch)
-		for i, name := range names[:n] {
-			hashes[i] = m.index.hash(tenant, name)
+	var ring [3][warmBatch]probe
+	part := func(i int) ([]string, []probe) {
+		from := i * warmBatch
+		if from < 0 || from >= len(names) {
+			return nil, nil
 		}
-		if n > 1 {
-			m.index.warm(hashes[:n])
+		return names[from:min(from+warmBatch, len(names))], ring[i%len(ring)][:]
+	}
+	for i := 0; (i-2)*warmBatch < len(names); i++ {
+		if part, batch := part(i); part != nil {
+			m.index.warmSlots(batch, tenant, part)
 		}
-		for i, name := range names[:n] {
-			found[i] = m.exists(now, hashes[i], Key{tenant, name}, ttl)
+		if part, batch := part(i - 1); part != nil {
+			m.index.warmRecords(batch, tenant, part)
 		}
-		names, found = names[n:], found[n:]
+		if part, batch := part(i - 2); part != nil {
+			m.existsPart(now, batch, tenant, part, ttl, found[(i-2)*warmBatch:])
+		}
+	}
+}
+
+func (m *Master) existsPart(now int64, batch []probe, tenant string, names []string, ttl int64, found []bool) {
+	for i, name := range names {
+		p := &batch[i]
+		s := m.index.shardOf(p.hash)
+		s.mu.Lock()
+		rec := m.index.again(s, p, tenant, name)
+		if rec == nil {
+			_, rec = m.index.committed(s, p.hash, tenant, name)
+		}
+		found[i] = m.existsUnlock(now, s, p.hash, rec, Key{tenant, name}, ttl)
 	}
 }
 
@@ -197,11 +220,14 @@ func (m *Master) GroupOf(k Key) string {
 // the key's own shard is locked either way.
 func (m *Master) open(h uint64, k Key) (l locks, r Ref, rec *record) {
 	s := m.index.shardOf(h)
-	l = locks{x: m.index}.with(h)
+	l = m.index.only(h)
 	for {
 		l.lock()
 		if r, rec = m.index.committed(s, h, k.Tenant, k.Name); rec == nil {
 			return l, 0, nil
+		}
+		if rec.group|rec.target == 0 {
+			return l, r, rec
 		}
 		wider := m.covering(l, rec)
 		if wider.n == l.n {

@@ -45,11 +45,12 @@ func (m *Master) ScanPage(n uint32, k Key, dst []Found) []Found {
 	return dst
 }
 
-// MemoryOnly lists the objects of one page, of all tenants, that have their bytes in memory and nowhere else.
+// MemoryOnly lists the objects of one page, of all tenants, whose bytes can be read in memory and nowhere else.
 func (m *Master) MemoryOnly(n uint32) (out []Victim) {
 	m.survey(n, func(r Ref, rec *record) {
 		w := rec.word
-		if st := stateOf(w); st != Committed && st != Held || w&(FlagMemory|FlagMemoryBad|FlagSSD|FlagLink) != FlagMemory {
+		if st := stateOf(w); st != Committed && st != Held || w&(FlagMemory|FlagMemoryBad|FlagLink) != FlagMemory ||
+			w&(FlagSSD|FlagSSDBad) == FlagSSD {
 			return
 		}
 		v := Victim{Gen: rec.gen}

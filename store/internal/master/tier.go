@@ -152,7 +152,8 @@ type Copying struct {
 	Group string
 }
 
-// StartCopy pins an object for a copy to tier, unless it is there already or somebody else copies it.
+// StartCopy pins an object for a copy to tier, unless it is there already or somebody else copies it. A bad replica on
+// the SSD tier counts as none: Attach puts the new one in its place.
 func (m *Master) StartCopy(r Ref, gen uint64, tier Tier) (Copying, error) {
 	h, ok := m.peek(r, gen)
 	if !ok {
@@ -166,7 +167,8 @@ func (m *Master) StartCopy(r Ref, gen uint64, tier Tier) (Copying, error) {
 	if !m.isObject(s, h, r, gen) || w&FlagLink != 0 {
 		return Copying{}, status.NotFound
 	}
-	if w&(FlagOffloading|FlagMemory<<tier) != 0 || !readable(w) {
+	there := w&(FlagMemory<<tier) != 0 && (tier == TierMemory || w&FlagSSDBad == 0)
+	if there || w&FlagOffloading != 0 || !readable(w) {
 		return Copying{}, status.Busy
 	}
 	setFlags(rec, FlagOffloading)
@@ -184,18 +186,27 @@ func (m *Master) Uncopied(r Ref) {
 	m.Release(r)
 }
 
-// Attach ends a copy to the SSD tier: loc is where the object now is too. It fails when the object was removed
-// meanwhile; then the caller forgets and frees loc.
+// Attach ends a copy to the SSD tier: loc is where the object now is too, instead of where it was there before. It
+// fails when the object was removed meanwhile; then the caller forgets and frees loc. It is status.Busy when somebody
+// may be reading what loc is to replace; then the caller records what the object has, and frees loc.
 func (m *Master) Attach(r Ref, loc Loc, durable bool) error {
 	defer m.Uncopied(r)
 	return m.withPinned(r, func(s *shard, rec *record) error {
-		rec.setLoc(loc)
 		set := FlagSSD
 		if durable {
 			set |= FlagDurable
 		}
+		switch w := loadWord(rec); {
+		case w&FlagSSD == 0:
+			s.usage.addTier(rec, TierSSD, 1)
+		case readersOf(w) > 1:
+			return status.Busy
+		default:
+			m.emitFreeSSD(rec)
+			clearFlags(rec, FlagSSDBad)
+		}
+		rec.setLoc(loc)
 		setFlags(rec, set)
-		s.usage.addTier(rec, TierSSD, 1)
 		return nil
 	})
 }

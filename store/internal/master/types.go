@@ -23,6 +23,7 @@ type Options struct {
 	DiscardTimeout time.Duration // a put without a sign of life for so long may be taken over
 	ReleaseTimeout time.Duration // and its space is free this long after its start
 	Notify         func()        // called when effects wait; must not block, may be called under locks
+	Freed          func(Extent)  // for tests, if not nil: called before space of a segment is free; may be called under locks
 }
 
 // Key is an object's identity. Tenant "" is the default tenant.

@@ -29,7 +29,7 @@ func (u *usage) addTier(rec *record, t Tier, sign int64) {
 
 // Usage adds up the shards.
 func (m *Master) Usage() Usage {
-	out := Usage{Reading: m.reading.Load(), RecordMem: m.pool.used()}
+	out := Usage{Reading: max(0, m.reading.Load()), RecordMem: m.pool.used()}
 	for i := range m.index.shards {
 		s := &m.index.shards[i]
 		s.mu.Lock()

@@ -84,7 +84,6 @@ func (w *OwnWriter) create() (err error) {
 		t.mu.owns[w.id] = w.size
 		t.mu.live += w.size
 		t.mu.disk += disk
-		t.mu.dirDirty = true
 	}
 	t.mu.Unlock()
 	if err != nil {
@@ -106,6 +105,7 @@ func (w *OwnWriter) create() (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.writers[w] = struct{}{}
+	t.mu.dirDirty = true // not before the name is there: a Sync in between would take it for done
 	return nil
 }
 

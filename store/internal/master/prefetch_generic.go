@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package master
+
+func prefetch(*uintptr, int) {}
