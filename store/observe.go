@@ -244,8 +244,8 @@ type Event struct {
 	Tenant string
 	Key    string
 	Size   int64
-	Type   ObjectType
-	Tier   Tier
+	Type   ObjectType // of EventPut and EventQuarantined; the others leave it Unknown
+	Tier   Tier       // of EventEvicted, EventDemoted and EventQuarantined: the one that it left or that is bad
 }
 
 // MaxEventBuffer bounds a subscriber's buffer.

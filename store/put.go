@@ -326,6 +326,7 @@ func (s *Store) reserve(ctx context.Context, q master.ReserveRequest) (o master.
 		}
 		q.OwnFile = file.ID()
 	}
+	capacity := int64(-1)
 	for try := 0; ; {
 		if o, err = s.m.Reserve(s.now(), q); err == nil {
 			return o, file, nil
@@ -334,8 +335,12 @@ func (s *Store) reserve(ctx context.Context, q master.ReserveRequest) (o master.
 			err = errors.WithMessagef(ctx.Err(), "put %.64q", q.Name)
 			break
 		}
-		if errors.Is(err, status.NoSpace) && s.growData(max(growStep, roundUp(q.Size, arena.StepBytes))) == nil {
-			continue // ends with the memory budget
+		if errors.Is(err, status.NoSpace) {
+			grown := s.growData(max(growStep, roundUp(q.Size, arena.StepBytes))) == nil
+			if now := s.alloc.Stats().Capacity; grown || now > capacity { // or somebody else was faster
+				capacity = now
+				continue // ends with the memory budget
+			}
 		}
 		if try++; try > maxReserveTries || !s.makeRoom(ctx, err, q.Size) {
 			break
