@@ -154,10 +154,14 @@ func (m *Manager) make(ctx context.Context, d *directory) (err error) {
 		return err
 	}
 	if !alone {
+		d.inProc = m.lingerName(d.ref)
 		if got, _ := os.ReadFile(d.path + lockSuffix); string(got) != digest {
 			return errors.WithMessagef(ErrInUse, "another revision of that name is loaded: %s", holderText(m.lockHolders(d.path+lockSuffix)))
 		}
 		return nil
+	}
+	if err := m.endLinger(d.ref); err != nil {
+		return err
 	}
 	if err := m.build(ctx, d); err != nil {
 		return err
@@ -366,9 +370,15 @@ func (m *Manager) releaseDirectory(d *directory) error {
 // dropDirectory gives up this process's part in a directory and removes it if nobody else has one. The revision stays
 // taken until that is done.
 func (m *Manager) dropDirectory(d *directory) error {
-	err := d.closeFiles()
+	var err error
+	if d.inProc == "" {
+		err = d.closeFiles()
+	}
 	_ = d.lock.Close()
-	m.removeUnused(d.path)
+	gone := m.removeUnused(d.path)
+	if d.inProc != "" {
+		err = m.linger(d, gone)
+	}
 	m.mu.Lock()
 	delete(m.mu.loads, d.ref)
 	m.mu.Unlock()
@@ -446,10 +456,12 @@ func (m *Manager) holders(ref Ref) []Holder {
 	m.mu.Unlock()
 	path := m.directoryPath(ref)
 	if d == nil && m.removeUnused(path) {
+		_ = m.endLinger(ref)
 		return nil
 	}
 	out := m.lockHolders(path + lockSuffix)
 	if d == nil && out[0].PID == 0 && m.removeUnused(path) { // it has just ended
+		_ = m.endLinger(ref)
 		return nil
 	}
 	self := os.Getpid()

@@ -108,6 +108,7 @@ type Import struct {
 	bytesDone atomic.Int64
 	read      atomic.Int64
 
+	from  string            // the source, without secrets
 	equal map[string]string // SHA-256 by name, of files that were found to be in the store already
 
 	result *ImportResult // after done
@@ -234,6 +235,7 @@ func (i *Import) do(ctx context.Context) (*ImportResult, error) {
 		return nil, err
 	}
 	defer func() { _ = src.Close() }()
+	i.from = src.String()
 	c, err := i.plan(ctx, src)
 	if err != nil {
 		return nil, err
@@ -313,7 +315,7 @@ func (i *Import) begin(ctx context.Context, src source.Source, c *choice) error 
 		return err
 	}
 	now := time.Now().UTC()
-	r := record{Version: FormatVersion, ModelID: i.q.ModelID, Revision: i.q.Revision, Source: i.q.Source, Started: now,
+	r := record{Version: FormatVersion, ModelID: i.q.ModelID, Revision: i.q.Revision, Source: i.from, Started: now,
 		Touched: now, Files: len(c.files), Size: i.bytes.Load()}
 	if rec != nil {
 		r.Started = rec.Started
@@ -325,7 +327,7 @@ func (i *Import) durable() bool { return i.m.durable && !i.q.Volatile }
 
 // publish writes the manifest, which makes the revision READY, and removes the traces of the import.
 func (i *Import) publish(ctx context.Context, files []File) (*Manifest, error) {
-	man := &Manifest{Version: FormatVersion, ModelID: i.q.ModelID, Revision: i.q.Revision, Source: i.q.Source,
+	man := &Manifest{Version: FormatVersion, ModelID: i.q.ModelID, Revision: i.q.Revision, Source: i.from,
 		Status: Ready, Files: files}
 	for _, f := range files {
 		man.Size += f.Size

@@ -38,9 +38,10 @@ type Manager struct {
 	mu struct {
 		sync.Mutex
 		closed  bool
-		imports map[Ref]*Import    // running, one a revision
-		loads   map[Ref]*directory // made and still open, by revision
-		tensors map[Ref]*index     // of the latest revisions asked for
+		imports map[Ref]*Import      // running, one a revision
+		loads   map[Ref]*directory   // made and still open, by revision
+		lingers map[Ref][]*directory // given up, but of this process's memory and used by others: see linger.go
+		tensors map[Ref]*index       // of the latest revisions asked for
 	}
 	known     *known
 	lockFiles sync.Mutex // see directory.go
@@ -62,6 +63,7 @@ func Open(ctx context.Context, s *store.Store, opts Options) (*Manager, error) {
 	}
 	m.mu.imports = make(map[Ref]*Import)
 	m.mu.loads = make(map[Ref]*directory)
+	m.mu.lingers = make(map[Ref][]*directory)
 	m.mu.tensors = make(map[Ref]*index)
 	if err := m.openLoadRoot(); err != nil {
 		return nil, errors.WithMessage(err, "open weights")
@@ -203,6 +205,9 @@ func (m *Manager) Close() error {
 		if err := m.dropDirectory(d); err != nil && first == nil {
 			first = err
 		}
+	}
+	if err := m.endLingers(); err != nil && first == nil {
+		first = err
 	}
 	if m.ownRoot {
 		_ = os.RemoveAll(m.loadRoot)

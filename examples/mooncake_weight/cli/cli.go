@@ -94,7 +94,7 @@ func Main(program string, args []string, out, errOut io.Writer) int {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errUsage):
-		fmt.Fprintf(errOut, "%s: %v\n", c.flags.Name(), err)
+		c.fail(err)
 		c.flags.Usage()
 		return exitUsage
 	}
@@ -154,8 +154,11 @@ func (c *cli) ref() (weight.Ref, error) {
 	if c.rev == "" {
 		missing = append(missing, "--revision")
 	}
-	if missing != nil {
-		return weight.Ref{}, fmt.Errorf("%w: %s is missing", errUsage, strings.Join(missing, " and "))
+	switch len(missing) {
+	case 1:
+		return weight.Ref{}, fmt.Errorf("%w: %s is missing", errUsage, missing[0])
+	case 2:
+		return weight.Ref{}, fmt.Errorf("%w: %s are missing", errUsage, strings.Join(missing, " and "))
 	}
 	ref := weight.Ref{ModelID: c.modelID, Revision: c.rev}
 	if err := ref.Validate(); err != nil {

@@ -55,7 +55,7 @@ func waitOrCancel(ctx context.Context, i *weight.Import) <-chan struct{} {
 
 func (c *cli) printResult(ref weight.Ref, r *weight.ImportResult, p weight.Progress) {
 	for _, s := range r.Skipped {
-		fmt.Fprintf(c.out, "left out  %s: %s\n", s.Name, s.Reason)
+		fmt.Fprintf(c.out, "left out  %s: %s\n", plain(s.Name), s.Reason)
 	}
 	switch {
 	case r.Existed:
@@ -132,7 +132,7 @@ func (c *cli) runList(ctx context.Context) error {
 		fmt.Fprintln(w, "MODEL\tREVISION\tSTATE\tFILES\tSIZE\tSTORED\tIN USE\tSOURCE")
 		for _, s := range all {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", s.Ref.ModelID, s.Ref.Revision, s.State, s.Files, size(s.Size),
-				size(s.Stored), len(s.InUse), s.Source+s.Problem)
+				size(s.Stored), len(s.InUse), plain(s.Source+s.Problem))
 		}
 		return w.Flush()
 	})

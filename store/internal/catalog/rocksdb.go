@@ -53,7 +53,11 @@ func Open(dir string) (Catalog, error) {
 	}
 	c.mu.db, c.change.L = db, &c.mu
 	c.sync.SetSync(true)
-	if err := c.initFormat(db); err != nil {
+	err = c.initFormat(db)
+	if err == nil {
+		err = c.dropLogs(db)
+	}
+	if err != nil {
 		c.Close()
 		return nil, errors.WithMessagef(err, "open catalog %s", dir)
 	}
@@ -105,6 +109,21 @@ func (c *rocks) initFormat(db *grocksdb.DB) error {
 	}
 	if err := it.Err(); err != nil {
 		return classify(err)
+	}
+	var b Batch
+	b.setMeta(formatMeta, formatValue(FormatVersion))
+	return c.write(db, &b, true)
+}
+
+// maxLogs is how many logs a directory may have before dropLogs.
+const maxLogs = 8
+
+// dropLogs has the next open remove old logs. RocksDB begins a log at each open and keeps it until something is flushed
+// after it, which never happens to who only reads.
+func (c *rocks) dropLogs(db *grocksdb.DB) error {
+	logs, err := filepath.Glob(filepath.Join(c.dir, "*.log"))
+	if err != nil || len(logs) <= maxLogs {
+		return nil // not worth an error
 	}
 	var b Batch
 	b.setMeta(formatMeta, formatValue(FormatVersion))

@@ -271,3 +271,16 @@ func TestFullDisk(t *testing.T) {
 	require.Equal(t, 1000*(written+1), count(t, c))
 	require.NoError(t, c.Close())
 }
+
+// TestOpenedOften opens and closes without writing: the logs that each open begins don't pile up.
+func TestOpenedOften(t *testing.T) {
+	dir := t.TempDir()
+	for range 40 {
+		c, err := Open(dir)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(logs), maxLogs+3)
+	}
+}
