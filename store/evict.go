@@ -66,7 +66,7 @@ func (c *core) evictLoop() {
 		ahead := c.opts.HighWatermark - c.opts.EvictionRatio
 		if n := policy.Pressure(used, capacity, ahead, c.opts.EvictionRatio, false); n > 0 && c.canOffload() {
 			victims, _ := c.m.Victims(c.now(), master.TierMemory, policy.Need{Bytes: n}, policy.Config{})
-			c.offloadVictims(c.stop, victims)
+			_ = c.offloadVictims(c.stop, victims) // they are still in memory
 		}
 	}
 }
@@ -123,10 +123,8 @@ func (c *core) evictRound(ctx context.Context, need, size int64) (freed, stuck i
 	for len(victims) > 0 && ctx.Err() == nil {
 		batch := victims[:batchLen(victims)]
 		victims = victims[len(batch):]
-		if c.canOffload() {
-			c.offloadVictims(ctx, batch)
-		}
-		left, not := c.evictBatch(batch)
+		spare := c.canOffload() && c.offloadVictims(ctx, batch) == nil
+		left, not := c.evictBatch(batch, spare)
 		freed, stuck = freed+left, stuck+not
 	}
 	return freed, stuck
@@ -149,8 +147,11 @@ func batchLen(victims []master.Victim) int {
 	return len(victims)
 }
 
-func (c *core) evictBatch(batch []master.Victim) (freed, stuck int64) {
+// evictBatch lets victims leave. With spare a group stays that got a member since its copy: the next round copies that
+// one too, instead of losing all.
+func (c *core) evictBatch(batch []master.Victim, spare bool) (freed, stuck int64) {
 	for _, v := range batch {
+		v.Spare = spare
 		gone, err := c.m.Evict(c.now(), v, master.TierMemory)
 		if err != nil { // it was read or removed meanwhile, or a group must stay because a member could not be copied
 			stuck += v.Size
@@ -188,7 +189,7 @@ func (c *core) noteEvicted(e master.Evicted, t Tier) {
 }
 
 // offloadVictims copies to the SSD tier those that are not there. A failure leaves them in memory only.
-func (c *core) offloadVictims(ctx context.Context, victims []master.Victim) {
+func (c *core) offloadVictims(ctx context.Context, victims []master.Victim) error {
 	c.evicting.copying.Lock()
 	defer c.evicting.copying.Unlock()
 	var o offload
@@ -201,7 +202,7 @@ func (c *core) offloadVictims(ctx context.Context, victims []master.Victim) {
 			_ = o.add(c, member.Ref, member.Gen)
 		}
 	}
-	_ = o.write(ctx, c)
+	return o.write(ctx, c)
 }
 
 // offloadAll copies every object to the SSD tier that was committed before the call and is only in memory.

@@ -337,3 +337,30 @@ func TestCopyOfRemovedObject(t *testing.T) {
 	f.requireEmpty()
 	require.Equal(t, []Effect{{Kind: FreeSSD, SSD: Loc{1, 2, 0}, KeyLen: 2, Size: 100, Gen: o.Gen}}, f.TakeEffects())
 }
+
+// A group that would lose a member which another tier could still take stays when the caller says so.
+func TestSpareKeepsAGroupForItsCopies(t *testing.T) {
+	f := newFixture(t)
+	for name, loc := range map[string]Loc{"copied": {1, 1, 0}, "late": {}} {
+		q := request(name, 100)
+		q.Group = "g"
+		f.put(q, loc)
+	}
+	v := f.victims(TierMemory)
+	require.Len(t, v, 1)
+	v[0].Spare = true
+	_, err := f.Evict(f.now, v[0], TierMemory)
+	require.ErrorIs(t, err, status.Busy)
+	require.True(t, f.Exists(f.now, key("late"), 0))
+	v[0].Spare = false
+	gone, err := f.Evict(f.now, v[0], TierMemory)
+	require.NoError(t, err)
+	require.Len(t, gone, 2)
+	for _, e := range gone {
+		require.True(t, e.Removed, e.Name)
+		if e.Gone.Pinned != 0 {
+			f.Release(e.Gone.Pinned)
+		}
+	}
+	f.requireEmpty()
+}

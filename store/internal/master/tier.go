@@ -109,7 +109,7 @@ func (m *Master) evictGroup(now int64, v Victim, tier Tier) ([]Evicted, error) {
 		return nil, status.NotFound
 	}
 	whole, ok, _ := m.groupMayLeave(now, tier, g, members)
-	if !ok {
+	if !ok || !whole && v.Spare {
 		return nil, status.Busy
 	}
 	var out []Evicted

@@ -145,6 +145,7 @@ type Victim struct {
 	policy.Candidate
 	Gen   uint64
 	Group bool
+	Spare bool // a group stays if a member would be lost: the caller copies it to another tier first
 }
 
 // Tier numbers the columns of usage.
