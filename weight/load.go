@@ -35,11 +35,7 @@ func (m *Manager) Load(ctx context.Context, ref Ref, opts *LoadOptions) (*Loaded
 	if opts != nil && opts.Verify {
 		depth = Deep
 	}
-	r, err := m.Check(ctx, ref, depth)
-	if err == nil {
-		err = r.Err()
-	}
-	if err != nil {
+	if err := m.whole(ctx, ref, depth); err != nil {
 		return nil, errors.WithMessage(err, "load")
 	}
 	d, err := m.takeDirectory(ctx, ref)
@@ -47,6 +43,21 @@ func (m *Manager) Load(ctx context.Context, ref Ref, opts *LoadOptions) (*Loaded
 		return nil, errors.WithMessagef(err, "load %v", ref)
 	}
 	return &Loaded{m: m, d: d}, nil
+}
+
+// whole refuses a revision with a bad file. One that lost its files because it is just being deleted is not damaged: its
+// manifest went before them, so a second look tells.
+func (m *Manager) whole(ctx context.Context, ref Ref, depth Depth) (err error) {
+	for range 2 {
+		r, failed := m.Check(ctx, ref, depth)
+		if failed != nil {
+			return failed
+		}
+		if err = r.Err(); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // Dir is the directory's path.
