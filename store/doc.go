@@ -18,7 +18,7 @@
 //	View, File            hold its bytes until they are closed, also if the key is removed or replaced
 //	SoftPin               last in line for eviction until it ends
 //	HardPin               never evicted; Remove ends it all the same
-//	Group                 its members share one lease and leave memory together or not at all
+//	Group                 its members share one lease and leave memory together or not at all; one with a link stays
 //	Durable               the SSD replica is on stable storage when the put returns, and is never evicted
 //	Link                  a second key for the same bytes, which go with the last key
 //

@@ -248,7 +248,7 @@ func (c *core) restoreMemory() {
 	}
 	c.m.GrowRecords(c.memory.meta)
 	found := c.m.Restore(c.attachOwnFile)
-	c.counters.restoredMemory.Store(found.Kept)
+	c.counters.restoredMemory.set(found.Kept)
 	c.runEffects()
 	ids, _ := c.files.List()
 	for _, id := range ids {

@@ -45,10 +45,9 @@ func (c *striped) load() (count, bytes int64) {
 // counter is a counter off the hot paths.
 type counter struct{ n atomic.Int64 }
 
-func (c *counter) add(n int64)   { c.n.Add(n) }
-func (c *counter) load() int64   { return c.n.Load() }
-func (c *counter) Store(n int64) { c.n.Store(n) }
-func (c *counter) Add(n int64)   { c.n.Add(n) }
+func (c *counter) add(n int64) { c.n.Add(n) }
+func (c *counter) load() int64 { return c.n.Load() }
+func (c *counter) set(n int64) { c.n.Store(n) }
 
 // counters is what happened since Open.
 type counters struct {
@@ -131,20 +130,20 @@ type Usage struct {
 	Reserved   int64 // bytes of unfinished puts
 	InUse      int64 // objects removed or replaced that somebody still reads
 
-	MemoryBudget    int64 // Options.MemoryBytes
-	MemoryTaken     int64 // of the budget, from the machine
-	DataCapacity    int64 // of the segment, for objects
-	DataFree        int64
-	LargestFree     int64
-	OwnFiles        int64 // bytes of memory files of their own
-	MetadataTaken   int64
-	RecordBytes     int64 // of MetadataTaken, pages with records
-	IndexBytes      int64 // on the Go heap
-	SSDLimit        int64
-	SSDLive         int64
-	SSDOnDisk       int64
-	SharedMemory    string // path of the segment; "" without a directory
-	CurrentGrowable bool   // the machine still gives memory
+	MemoryBudget  int64 // Options.MemoryBytes
+	MemoryTaken   int64 // of the budget, from the machine
+	DataCapacity  int64 // of the segment, for objects
+	DataFree      int64
+	LargestFree   int64
+	OwnFiles      int64 // bytes of memory files of their own
+	MetadataTaken int64
+	RecordBytes   int64 // of MetadataTaken, pages with records
+	IndexBytes    int64 // on the Go heap
+	SSDLimit      int64
+	SSDLive       int64
+	SSDOnDisk     int64
+	SharedMemory  string // path of the segment; "" without a directory
+	Growing       bool   // the machine still gives memory
 }
 
 // Usage adds up what the store holds.
@@ -159,7 +158,7 @@ func (s *Store) Usage() (Usage, error) {
 		MemoryBudget: s.opts.MemoryBytes, MemoryTaken: s.budget.Total(), DataCapacity: st.Capacity, DataFree: st.Free,
 		LargestFree: st.LargestFree, OwnFiles: s.budget.Used(arena.OwnFile), MetadataTaken: s.budget.Used(arena.Metadata),
 		RecordBytes: m.RecordMem, IndexBytes: m.IndexMem, SSDLimit: s.opts.SSDBytes, SharedMemory: s.seg.Path(),
-		CurrentGrowable: !s.memory.done.Load()}
+		Growing: !s.memory.done.Load()}
 	for k := range Types {
 		for t := range 2 {
 			u.Tiers[t][k] = TierUsage{m.Count[k][t], m.Bytes[k][t]}

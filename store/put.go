@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"time"
 
 	"github.com/pkg/errors"
 
@@ -26,7 +25,8 @@ func (s *Store) PutParts(ctx context.Context, key string, parts [][]byte, opts *
 	return s.put(ctx, key, parts, opts)
 }
 
-// Upsert is Put with Replace.
+// Upsert is Put with Replace. One that is not durable and replaces an object that was may return ErrNotDurable although
+// it is visible: then a crash can bring the old object back.
 func (s *Store) Upsert(ctx context.Context, key string, value []byte, opts *PutOptions) error {
 	o := replacing(opts)
 	return s.Put(ctx, key, value, &o)
@@ -377,6 +377,3 @@ func (s *Store) makeRoom(ctx context.Context, why error, size int64) bool {
 	}
 	return false
 }
-
-// Renewal keeps a put alive that is being written: see Options.PutTimeout.
-func renewalInterval(timeout time.Duration) time.Duration { return timeout / 4 }

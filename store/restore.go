@@ -54,7 +54,7 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 		}
 	}
 	c.dropOlds(&owners)
-	c.counters.restoredSSD.Store(count + int64(len(links)))
+	c.counters.restoredSSD.set(count + int64(len(links)))
 	// In any case: what a killed process had not synced must be, before the tier frees what the catalogue does not name.
 	if err := stale.apply(c.catalog, true); err != nil {
 		return errors.WithMessage(err, "catalogue")
@@ -99,7 +99,7 @@ func (c *core) scanCatalogue(ctx context.Context, fn func(*catalog.Record) error
 	err := c.catalog.Scan(ctx, fn)
 	var skipped *catalog.SkippedError
 	if errors.As(err, &skipped) && skipped.Newer == nil {
-		c.counters.corruptRecords.Add(int64(skipped.Records))
+		c.counters.corruptRecords.add(int64(skipped.Records))
 		return nil
 	}
 	return errors.WithMessage(err, "catalogue")

@@ -206,7 +206,7 @@ func (w *Writer) check(off, n int64) error {
 	case off < 0 || n > w.size-off:
 		return errors.WithMessagef(ErrInvalidParams, "write %.64q: %d bytes from byte %d of %d", w.key.Name, n, off, w.size)
 	}
-	if now := w.s.now(); now-w.renewed > int64(renewalInterval(w.s.opts.PutTimeout)) {
+	if now := w.s.now(); now-w.renewed > int64(w.s.opts.PutTimeout)/4 {
 		if err := w.s.m.Renew(now, w.p.o.Ref, w.p.o.Gen); err != nil {
 			return errors.WithMessagef(err, "write %.64q", w.key.Name)
 		}
