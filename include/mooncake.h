@@ -269,6 +269,7 @@ typedef struct mooncake_store_options {
     int dir_slots;            /* not 0: dir is shared by several processes: take the first of up to so many
                                * subdirectories slot-0, slot-1, ... that no process has open. At most 1024 */
     uint64_t put_timeout_ms;  /* how long an unfinished put without a sign of life holds its key. Default: 30000 */
+    int join;                 /* not 0: if the pool is open take it as it is, whatever the other options say */
     const char *master;       /* of a cluster to join. Not supported yet: leave NULL */
 } mooncake_store_options_t;
 

@@ -45,7 +45,7 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 			return nil, errors.WithMessage(err, "open store")
 		}
 	}
-	c := &core{opts: opts.withDefaults(), start: time.Now(), promo: newPromoter()}
+	c := &core{opts: opts.WithDefaults(), start: time.Now(), promo: newPromoter()}
 	c.wall = c.start.UnixNano()
 	c.stop, c.quit = context.WithCancel(context.Background())
 	c.wake.janitor, c.wake.evictor = make(chan struct{}, 1), make(chan struct{}, 1)

@@ -79,8 +79,8 @@ const (
 	putReleaseTimeout   = 10 * time.Minute
 )
 
-// withDefaults fills in what is zero.
-func (o Options) withDefaults() Options {
+// WithDefaults is o with everything that is zero set to its default, as Open does.
+func (o Options) WithDefaults() Options {
 	set(&o.MemoryBytes, defaultMemoryBytes)
 	set(&o.ShmDir, defaultShmDir)
 	set(&o.LeaseTTL, defaultLeaseTTL)
@@ -101,7 +101,7 @@ func set[T comparable](field *T, value T) {
 
 // Validate reports everything that is wrong with the options at once.
 func (o Options) Validate() error {
-	o = o.withDefaults()
+	o = o.WithDefaults()
 	var errs []error
 	bad := func(wrong bool, format string, args ...any) {
 		if wrong {

@@ -1,0 +1,126 @@
+package main
+
+// #include "guard.h"
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store"
+)
+
+// client is what a mooncake_store_t stands for: a seat in a pool, once it is set up.
+type client struct {
+	handle uintptr
+	mu     sync.Mutex // held while it is set up and closed
+	seat   atomic.Pointer[seat]
+}
+
+// seat is a client's connection to a pool.
+type seat struct {
+	*store.Store // as the client's tenant sees it
+	pool         *pool
+	tenant       string
+	hostname     string
+	buffers      registered
+	sessions     sessions
+}
+
+// seatOf finds a client that is set up.
+func seatOf(h C.uintptr_t) (*seat, error) {
+	c := clients.get(uintptr(h))
+	if c == nil {
+		return nil, errHandle
+	}
+	s := c.seat.Load()
+	if s == nil {
+		return nil, errNotSetUp
+	}
+	return s, nil
+}
+
+// connect gives a client its seat.
+func (c *client) connect(q poolRequest, tenant, hostname string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seat.Load() != nil {
+		return errors.WithMessage(store.ErrInvalidParams, "the client is set up already")
+	}
+	p, whole, err := enterPool(q)
+	if err != nil {
+		return err
+	}
+	s, err := whole.Tenant(tenant)
+	if err != nil {
+		_ = p.leave()
+		return err
+	}
+	c.seat.Store(&seat{Store: s, pool: p, tenant: tenant, hostname: withPort(hostname)})
+	return nil
+}
+
+// close gives the seat up. A client that has none is closed already.
+func (c *client) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.seat.Swap(nil)
+	if s == nil {
+		return nil
+	}
+	s.sessions.end()
+	return s.pool.leave()
+}
+
+var portTurn atomic.Uint32
+
+// withPort gives a host name without a port one. Nothing listens there while the store is embedded: the name only has to
+// tell the clients of a host apart.
+func withPort(host string) string {
+	const first, count = 12300, 2000
+	if host == "" {
+		host = "localhost"
+	}
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		return host
+	}
+	return fmt.Sprintf("%s:%d", host, first+(uint32(os.Getpid())+portTurn.Add(1)-1)%count)
+}
+
+// registered is the memory that a client said it will use. An embedded store needs no such thing and only keeps book, for
+// calls whose destinations must lie in it.
+type registered struct {
+	sync.Mutex
+	sizes map[uintptr]uintptr
+}
+
+// maxRegistered bounds the buffers of one client.
+const maxRegistered = 1 << 20
+
+func (r *registered) add(base, size uintptr) error {
+	r.Lock()
+	defer r.Unlock()
+	if r.sizes == nil {
+		r.sizes = make(map[uintptr]uintptr)
+	}
+	if len(r.sizes) >= maxRegistered {
+		return errors.WithMessagef(store.ErrInvalidParams, "register buffer: there are %d already", maxRegistered)
+	}
+	r.sizes[base] = size
+	return nil
+}
+
+func (r *registered) remove(base uintptr) error {
+	r.Lock()
+	defer r.Unlock()
+	if _, ok := r.sizes[base]; !ok {
+		return errors.WithMessagef(store.ErrInvalidParams, "unregister buffer: none is registered at %#x", base)
+	}
+	delete(r.sizes, base)
+	return nil
+}

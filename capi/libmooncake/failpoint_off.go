@@ -1,0 +1,6 @@
+//go:build !failpoints
+
+package main
+
+// failpoint is where a test build panics in every exported function.
+func failpoint() {}
