@@ -718,9 +718,10 @@ int mooncake_weight_import_progress(mooncake_operation_t operation, mooncake_wei
  * "bytes_read": n, "files_resumed": n, "files_linked": n, "existed": bool}. The operation's code if it failed. */
 int mooncake_weight_import_result(mooncake_operation_t operation, char **json_out);
 
-/* JSON of a revision's manifest, of a check, of the revisions of a model (model_id NULL: of all), of what READY
- * revisions take. mooncake_weight_check returns MOONCAKE_EDAMAGED if something is wrong, and the report in any case
- * that there is one; deep reads every byte. Free with mooncake_free. */
+/* JSON of a revision's manifest; of a check; of the revisions of a model (model_id NULL: of all), an array; of what READY
+ * revisions take, {"revisions": [{"ref": ..., "bytes": n, "shared": n}, ...], "total_bytes": n}. mooncake_weight_check
+ * returns MOONCAKE_EDAMAGED if something is wrong, and sets the report whenever there is one; deep reads every byte. Free
+ * with mooncake_free. */
 int mooncake_weight_manifest(mooncake_weight_t weight, const char *model_id, const char *revision, char **json_out);
 int mooncake_weight_check(mooncake_weight_t weight, const char *model_id, const char *revision, int deep,
                           char **json_out);

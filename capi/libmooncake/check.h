@@ -106,6 +106,13 @@ enum { MC_MAX_TEXT = 16384 };
         }                                                                                   \
     } while (0)
 
+// DURATION refuses a duration whose nanoseconds do not fit 63 bits.
+#define DURATION(s, field)                                                                  \
+    do {                                                                                    \
+        if ((s).field > INT64_MAX / 1000000)                                                \
+            return mc_fail(MOONCAKE_EINVAL, "%s: " #field " is %llu", __func__, (unsigned long long)(s).field); \
+    } while (0)
+
 // FLAGS refuses flags that a function does not know.
 #define FLAGS(known)                                                                        \
     do {                                                                                    \

@@ -7,13 +7,6 @@
 
 #include "check.h"
 
-// Durations become nanoseconds in 63 bits.
-#define DURATION(s, field)                                                                  \
-    do {                                                                                    \
-        if ((s).field > INT64_MAX / 1000000)                                                \
-            return mc_fail(MOONCAKE_EINVAL, "%s: " #field " is %llu", __func__, (unsigned long long)(s).field); \
-    } while (0)
-
 int mooncake_store_open(const mooncake_store_options_t *options, mooncake_store_t *store_out) {
     ENTER(1);
     NOTNULL(store_out);

@@ -25,8 +25,8 @@ func putOptions(o *C.mooncake_put_options_t) *store.PutOptions {
 }
 
 // kept is err, but that a key that exists is fine if the caller wants its bytes kept.
-func kept(err error, o *C.mooncake_put_options_t) error {
-	if err != nil && o != nil && o.keep != 0 && errors.Is(err, store.ErrExists) {
+func kept(err error, keep bool) error {
+	if err != nil && keep && errors.Is(err, store.ErrExists) {
 		return nil
 	}
 	return err
@@ -41,7 +41,7 @@ func mc_put(e *C.mc_error, h C.uintptr_t, key *C.char, keySize C.size_t, data un
 	if err != nil {
 		return fail(e, err)
 	}
-	if err := kept(s.Put(always, keyAt(key, keySize), bytesAt(data, size), putOptions(o)), o); err != nil {
+	if err := kept(s.Put(always, keyAt(key, keySize), bytesAt(data, size), putOptions(o)), o != nil && o.keep != 0); err != nil {
 		return fail(e, err)
 	}
 	return 0
@@ -195,7 +195,7 @@ func mc_link(e *C.mc_error, h C.uintptr_t, key *C.char, keySize C.size_t, target
 	failpoint()
 	s, err := seatOf(h)
 	if err == nil {
-		err = kept(s.Link(always, keyAt(key, keySize), keyAt(target, targetSize), putOptions(o)), o)
+		err = kept(s.Link(always, keyAt(key, keySize), keyAt(target, targetSize), putOptions(o)), o.keep != 0)
 	}
 	if err != nil {
 		return fail(e, err)
@@ -312,10 +312,18 @@ func keyList(keys []string) (*C.mooncake_key_list_t, error) {
 // putAll stores b.keys and gives each its result. Empty objects are an error, or skipped.
 func putAll(ctx context.Context, e *C.mc_error, s *seat, b *batch, m buffers, o *C.mooncake_put_options_t, skipEmpty bool,
 	out *C.int) C.int {
+	if err := b.plan(m, o); err != nil {
+		return fail(e, err)
+	}
+	return putPlanned(ctx, e, s, b, o.keep != 0, skipEmpty, out)
+}
+
+// plan sets b.puts to what is to be stored under b.keys.
+func (b *batch) plan(m buffers, o *C.mooncake_put_options_t) error {
 	b.pieces(m)
 	opts, err := b.putOptions(o)
 	if err != nil {
-		return fail(e, err)
+		return err
 	}
 	b.puts = resized(b.puts, len(b.keys))
 	parts := b.parts
@@ -324,16 +332,20 @@ func putAll(ctx context.Context, e *C.mc_error, s *seat, b *batch, m buffers, o 
 		b.puts[i] = store.PutItem{Key: key, Parts: parts[:n:n], Opts: opts(i)}
 		parts = parts[n:]
 	}
-	codes := unsafe.Slice(out, len(b.keys))
-	if len(codes) == 0 {
+	return nil
+}
+
+func putPlanned(ctx context.Context, e *C.mc_error, s *seat, b *batch, keep, skipEmpty bool, out *C.int) C.int {
+	if len(b.puts) == 0 {
 		return 0
 	}
+	codes := unsafe.Slice(out, len(b.puts))
 	res := results{e: e}
 	for i, err := range s.PutBatch(ctx, b.puts) {
 		if skipEmpty && err != nil && isEmpty(b.puts[i].Parts) && b.puts[i].Key != "" {
 			err = nil
 		}
-		codes[i] = res.code(kept(err, o))
+		codes[i] = res.code(kept(err, keep))
 	}
 	return 0
 }

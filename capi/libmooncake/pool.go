@@ -43,9 +43,6 @@ type poolRequest struct {
 	join  bool // take an open pool whatever its options are
 }
 
-// maxSlots bounds poolRequest.slots.
-const maxSlots = 1024
-
 // enterPool opens a pool or joins it. leave must follow.
 func enterPool(q poolRequest) (*pool, *store.Store, error) {
 	pools.Lock()
