@@ -382,7 +382,7 @@ typedef struct mooncake_key_list {
 int mooncake_store_group(mooncake_store_t store, const char *group, size_t group_size, mooncake_key_list_t **keys_out);
 
 /* mooncake_store_remove_group removes all members of a group in one step or, with MOONCAKE_ELEASED or
- * MOONCAKE_ENOTREADY that names one, none. keys_out may be NULL. */
+ * MOONCAKE_ENOTREADY that names one, none. MOONCAKE_ENOGROUP without members. keys_out may be NULL. */
 int mooncake_store_remove_group(mooncake_store_t store, const char *group, size_t group_size, int force,
                                 mooncake_key_list_t **keys_out);
 
@@ -442,8 +442,9 @@ typedef struct mooncake_segment {
     size_t size;
 } mooncake_segment_t;
 
-/* mooncake_store_view opens a view. An object that is only on SSD is brought to memory first. Objects up to 16 MiB, and
- * those in files of their own, are one piece. flags: MOONCAKE_VERIFY_... Close with mooncake_view_close. */
+/* mooncake_store_view opens a view. An object that is only on SSD is brought to memory first. One piece are objects up to
+ * a 64th of memory_bytes, rounded down to a power of two between 2 and 64 MiB (16 MiB by default), and those in files of
+ * their own. flags: MOONCAKE_VERIFY_... Close with mooncake_view_close. */
 int mooncake_store_view(mooncake_store_t store, const char *key, size_t key_size, unsigned flags,
                         mooncake_view_t *view);
 

@@ -29,11 +29,14 @@
             return mc_fail(MOONCAKE_EINVAL, "%s: " #p " is %p with size %zu", __func__, (const void *)(p), (size_t)(size)); \
     } while (0)
 
-// KEY checks one key, and replaces MOONCAKE_NUL in its size by what it stands for.
+// KEY checks one key, and replaces MOONCAKE_NUL in its size by what it stands for. One that is too long may have any
+// size: nothing may look at it.
 #define KEY(key, size)                                                                                   \
     do {                                                                                                 \
         NOTNULL(key);                                                                                    \
         size = mc_key_size(key, size);                                                                   \
+        if (size > MOONCAKE_MAX_KEY)                                                                     \
+            return mc_fail(MOONCAKE_EKEY, "%s: " #key " is longer than %d bytes", __func__, MOONCAKE_MAX_KEY); \
         MEMORY(key, size);                                                                               \
     } while (0)
 
@@ -87,6 +90,15 @@ enum { MC_MAX_TEXT = 16384 };
     do {                                                                                                 \
         int bad_ = mc_room(__func__, #to, (to));                                                         \
         if (bad_ != 0) return bad_;                                                                      \
+    } while (0)
+
+// HANDLE_OUT is STRUCT_OUT for a struct that must have room for its handle, the second field: without it what is handed
+// out could not be closed.
+#define HANDLE_OUT(to)                                                                                   \
+    do {                                                                                                 \
+        STRUCT_OUT(to);                                                                                  \
+        if ((to)->struct_size < sizeof(size_t) + sizeof(uint64_t))                                       \
+            return mc_fail(MOONCAKE_EINVAL, "%s: struct_size of " #to " is %zu", __func__, (to)->struct_size); \
     } while (0)
 
 // PUT_OPTIONS copies and checks what a put is given.

@@ -95,7 +95,7 @@ static int put(const char *function, mooncake_store_t store, const char *key, co
     mooncake_put_options_t options;
     int bad = options_of(&options, config);
     if (bad != 0) return bad;
-    if (!mc_fits(value, size)) return mc_fail(-1, "%s: %p with size %zu", function, value, size);
+    if (!mc_fits(value, size)) return mc_fail(-1, "%s: value is %p with size %zu", function, value, size);
     return mc_put(mc_err(), (uintptr_t)store, (char *)key, mc_key_size(key, MOONCAKE_NUL), (void *)value, size, &options);
 }
 

@@ -18,7 +18,7 @@ func mc_create(e *C.mc_error) (handle C.uintptr_t) {
 	failpoint()
 	handle = C.uintptr_t(clients.add(new(client)))
 	if handle == 0 {
-		fail(e, errors.WithMessagef(store.ErrUnavailable, "there are %d clients already", maxClients))
+		fail(e, errors.WithMessagef(store.ErrBusy, "there are %d clients already", maxClients))
 	}
 	return handle
 }

@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "mooncake.h"
 
@@ -38,6 +39,9 @@ size_t mc_key_size(const char *key, size_t size);
 static inline int mc_fits(const void *p, size_t size) {
     return size == 0 || (p != NULL && size <= PTRDIFF_MAX && (uintptr_t)p <= UINTPTR_MAX - size);
 }
+
+// mc_malloc is malloc. C.malloc of cgo is not: it ends the process when there is no memory.
+static inline void *mc_malloc(size_t size) { return malloc(size); }
 
 // mc_buffers checks the arrays of a batch: how many buffers there are in total, or a code. counts NULL is one for each.
 int64_t mc_buffers(const char *function, size_t count, const uint32_t *counts, void *const *buffers, const size_t *sizes);

@@ -11,8 +11,8 @@ import (
 // Handles are numbers that C holds. Those of clients are looked up on every call: an array without a lock. Those of
 // everything else, which are opened and closed, are kept in shards of a map.
 
-// clientTable has the clients by the low bits of their handle. The high bits count how often a slot was used, so that a
-// handle that was closed does not become another client's.
+// clientTable has the clients by a slot in their handle, above the kind. The high bits count how often the slot was used,
+// so that a handle that was closed does not become another client's.
 type clientTable struct {
 	slots [maxClients + 1]atomic.Pointer[client]
 	mu    struct {
@@ -45,7 +45,7 @@ func (t *clientTable) add(c *client) uintptr {
 		return 0
 	}
 	t.mu.turns[slot]++
-	c.handle = uintptr(t.mu.turns[slot])<<slotBits | uintptr(slot)
+	c.handle = uintptr(t.mu.turns[slot])<<(slotBits+kindBits) | uintptr(slot)<<kindBits | uintptr(kindClient)
 	t.slots[slot].Store(c)
 	return c.handle
 }
@@ -58,14 +58,14 @@ func (t *clientTable) remove(handle uintptr) *client {
 	if c == nil {
 		return nil
 	}
-	slot := uint16(handle)
+	slot := uint16(handle >> kindBits)
 	t.slots[slot].Store(nil)
 	t.mu.free = append(t.mu.free, slot)
 	return c
 }
 
 func (t *clientTable) get(handle uintptr) *client {
-	c := t.slots[uint16(handle)].Load()
+	c := t.slots[uint16(handle>>kindBits)].Load()
 	if c == nil || c.handle != handle {
 		return nil
 	}
@@ -85,6 +85,7 @@ const (
 	kindWeights
 	kindLoaded
 	kindWeightFile
+	kindClient
 	kindBits = 4
 )
 

@@ -93,7 +93,7 @@ func mc_get_copy(e *C.mc_error, h C.uintptr_t, key *C.char, keySize C.size_t, fl
 		return fail(e, err)
 	}
 	defer v.Close()
-	p := C.malloc(C.size_t(v.Size()))
+	p := C.mc_malloc(C.size_t(v.Size()))
 	if p == nil {
 		return fail(e, errors.WithMessagef(store.ErrNoSpace, "get: no memory for %d bytes", v.Size()))
 	}
@@ -255,6 +255,9 @@ func mc_group(e *C.mc_error, h C.uintptr_t, group *C.char, size C.size_t, out **
 		return fail(e, err)
 	}
 	keys, err := s.Group(keyAt(group, size))
+	if errors.Is(err, store.ErrGroupNotFound) {
+		keys, err = nil, nil // mooncake.h: an empty list
+	}
 	if err == nil {
 		*out, err = keyList(keys)
 	}
@@ -293,7 +296,7 @@ func keyList(keys []string) (*C.mooncake_key_list_t, error) {
 		bytes += len(key)
 	}
 	head := int(unsafe.Sizeof(C.mooncake_key_list_t{}))
-	p := C.malloc(C.size_t(head + 4*len(keys) + bytes))
+	p := C.mc_malloc(C.size_t(head + 4*len(keys) + bytes))
 	if p == nil {
 		return nil, errors.WithMessagef(store.ErrNoSpace, "no memory for a list of %d keys", len(keys))
 	}

@@ -49,7 +49,8 @@ int mooncake_store_list(mooncake_store_t store, const char *prefix, size_t prefi
 int mooncake_list_next(mooncake_list_t list, mooncake_object_info_t *info) {
     ENTER(list);
     STRUCT_OUT(info);
-    mooncake_object_info_t full = {.struct_size = sizeof full};
+    STRUCT_IN(mooncake_object_info_t, full, info); // with the place for the group
+    if (full.group != NULL) MEMORY(full.group, full.group_capacity);
     int result = mc_list_next(mc_err(), (uintptr_t)list, &full);
     if (result == 1) mc_out(info, &full, sizeof full);
     return result;

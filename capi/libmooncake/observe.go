@@ -129,7 +129,13 @@ func jsonTo(e *C.mc_error, out **C.char, v any) C.int {
 	if err != nil {
 		return fail(e, err)
 	}
-	*out = C.CString(string(text))
+	p := C.mc_malloc(C.size_t(len(text) + 1))
+	if p == nil {
+		return fail(e, errors.WithMessagef(store.ErrNoSpace, "no memory for %d bytes of JSON", len(text)))
+	}
+	to := bytesAt(p, C.size_t(len(text)+1))
+	to[copy(to, text)] = 0
+	*out = (*C.char)(p)
 	return 0
 }
 
@@ -161,7 +167,7 @@ func mc_list(e *C.mc_error, h C.uintptr_t, prefix *C.char, size C.size_t, out *C
 		return fail(e, err)
 	}
 	l := &list{in: make(chan []store.Info)}
-	l.mu.key = C.malloc(store.MaxKeyBytes)
+	l.mu.key = C.mc_malloc(store.MaxKeyBytes)
 	if l.mu.key == nil {
 		return fail(e, errors.WithMessage(store.ErrNoSpace, "list: no memory"))
 	}
@@ -291,7 +297,13 @@ func mc_events(e *C.mc_error, h C.uintptr_t, buffer C.size_t, out *C.uintptr_t) 
 		return fail(e, errors.Wrap(err, "events: eventfd"))
 	}
 	ev := &events{next: make(chan store.Event, 1), fd: fd, ended: make(chan struct{}), gone: make(chan struct{})}
-	ev.mu.key, ev.mu.tenant = C.malloc(store.MaxKeyBytes), C.malloc(store.MaxTenantBytes+1)
+	ev.mu.key, ev.mu.tenant = C.mc_malloc(store.MaxKeyBytes), C.mc_malloc(store.MaxTenantBytes+1)
+	if ev.mu.key == nil || ev.mu.tenant == nil {
+		C.free(ev.mu.key)
+		C.free(ev.mu.tenant)
+		_ = unix.Close(fd)
+		return fail(e, errors.WithMessage(store.ErrNoSpace, "events: no memory"))
+	}
 	var feed <-chan store.Event
 	feed, ev.cancel = s.Events(int(buffer))
 	go ev.pump(feed)

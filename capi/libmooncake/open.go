@@ -33,7 +33,7 @@ func newClient(e *C.mc_error, q poolRequest, tenant string, out *C.uintptr_t) C.
 	h := clients.add(c)
 	if h == 0 {
 		_ = c.close()
-		return fail(e, errors.WithMessagef(store.ErrUnavailable, "there are %d clients already", maxClients))
+		return fail(e, errors.WithMessagef(store.ErrBusy, "there are %d clients already", maxClients))
 	}
 	*out = C.uintptr_t(h)
 	return 0

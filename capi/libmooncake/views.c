@@ -11,7 +11,7 @@ int mooncake_store_view(mooncake_store_t store, const char *key, size_t key_size
     ENTER(store);
     KEY(key, key_size);
     READ_FLAGS();
-    STRUCT_OUT(view);
+    HANDLE_OUT(view);
     mooncake_view_t full = {.struct_size = sizeof full};
     int result = mc_view(mc_err(), (uintptr_t)store, (char *)key, key_size, flags, &full);
     mc_out(view, &full, sizeof full);
@@ -56,7 +56,7 @@ int mooncake_store_file(mooncake_store_t store, const char *key, size_t key_size
     ENTER(store);
     KEY(key, key_size);
     READ_FLAGS();
-    STRUCT_OUT(file);
+    HANDLE_OUT(file);
     mooncake_file_t full = {.struct_size = sizeof full};
     int result = mc_file(mc_err(), (uintptr_t)store, (char *)key, key_size, flags, &full);
     mc_out(file, &full, sizeof full);

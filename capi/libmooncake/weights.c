@@ -112,7 +112,7 @@ int mooncake_weight_load(mooncake_weight_t weight, const char *model_id, const c
                          mooncake_loaded_t *loaded) {
     ENTER(weight);
     REVISION();
-    STRUCT_OUT(loaded);
+    HANDLE_OUT(loaded);
     mooncake_loaded_t full = {.struct_size = sizeof full, .lock_fd = -1};
     int result = mc_weight_load(mc_err(), REF, verify != 0, &full);
     mc_out(loaded, &full, sizeof full);
@@ -187,7 +187,7 @@ int mooncake_weight_view_tensor(mooncake_weight_t weight, const char *model_id, 
     ENTER(weight);
     REVISION();
     TEXT(name);
-    STRUCT_OUT(view);
+    HANDLE_OUT(view);
     mooncake_view_t full = {.struct_size = sizeof full};
     int result = mc_weight_view_tensor(mc_err(), REF, (char *)name, &full);
     mc_out(view, &full, sizeof full);

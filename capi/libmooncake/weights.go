@@ -399,7 +399,7 @@ func tensorList(tensors []weight.Tensor) (*C.mooncake_tensor_list_t, error) {
 		text += len(t.Name) + len(t.DType) + len(t.File) + 3
 	}
 	n := len(tensors)
-	p := C.malloc(C.size_t(int(head) + n*int(each) + 8*dims + text))
+	p := C.mc_malloc(C.size_t(int(head) + n*int(each) + 8*dims + text))
 	if p == nil {
 		return nil, errors.WithMessagef(store.ErrNoSpace, "no memory for a list of %d tensors", n)
 	}
