@@ -137,6 +137,7 @@ type Usage struct {
 	LargestFree   int64
 	OwnFiles      int64 // bytes of memory files of their own
 	MetadataTaken int64
+	ViewCopies    int64 // bytes of views' own copies, which the budget does not count
 	RecordBytes   int64 // of MetadataTaken, pages with records
 	IndexBytes    int64 // on the Go heap
 	SSDLimit      int64
@@ -157,7 +158,7 @@ func (s *Store) Usage() (Usage, error) {
 	u := Usage{Objects: m.Objects, HardPinned: m.HardPins, Groups: m.Groups, Reserved: m.Reserved, InUse: m.Reading,
 		MemoryBudget: s.opts.MemoryBytes, MemoryTaken: s.budget.Total(), DataCapacity: st.Capacity, DataFree: st.Free,
 		LargestFree: st.LargestFree, OwnFiles: s.budget.Used(arena.OwnFile), MetadataTaken: s.budget.Used(arena.Metadata),
-		RecordBytes: m.RecordMem, IndexBytes: m.IndexMem, SSDLimit: s.opts.SSDBytes, SharedMemory: s.seg.Path(),
+		ViewCopies: s.mapping.copies.Load(), RecordBytes: m.RecordMem, IndexBytes: m.IndexMem, SSDLimit: s.opts.SSDBytes, SharedMemory: s.seg.Path(),
 		Growing: !s.memory.done.Load()}
 	for k := range Types {
 		for t := range 2 {

@@ -151,7 +151,7 @@ func (c *core) storeID() (id [16]byte, err error) {
 
 // openMemory attaches the segment of an earlier process or makes a new one, and the master over it.
 func (c *core) openMemory(id [16]byte, seam seams) error {
-	c.budget = arena.NewAccounting(c.opts.MemoryBytes)
+	c.budget, c.limits = arena.NewAccounting(c.opts.MemoryBytes), seam.limits
 	if err := seam.limits.Check(c.opts.MemoryBytes); err != nil && c.opts.Dir == "" {
 		return memoryError(err)
 	}

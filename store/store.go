@@ -32,6 +32,7 @@ type core struct {
 
 	m       *master.Master
 	budget  *arena.Accounting
+	limits  arena.MemLimits
 	alloc   *arena.Allocator
 	seg     *arena.Segment
 	data    []byte // of seg
@@ -139,8 +140,9 @@ func (g *gate) idle() bool {
 
 // mappingRefs counts who needs the store's memory mapped: the store itself, and each view and file that is open.
 type mappingRefs struct {
-	n     atomic.Int64
-	unmap func()
+	n      atomic.Int64
+	copies atomic.Int64 // bytes that views have of their own
+	unmap  func()
 }
 
 func (r *mappingRefs) hold() { r.n.Add(1) }
