@@ -22,6 +22,14 @@
 //	Durable               the SSD replica is on stable storage when the put returns, and is never evicted
 //	Link                  a second key for the same bytes, which go with the last key
 //
+// # What it keeps of a caller
+//
+// The store keeps no reference to keys, groups or bytes of a caller after a call returns, however it ends: it copies what
+// it needs. So they may be in memory that is reused at once, of C for example. That holds for Create too, whose Writer
+// has a copy of its key, and for each Write; for View and File; for what background work, Explain and Events tell later.
+// What is written into buffers of a caller is written before the call returns, an error and a context that has ended
+// included. What a call returns may share the strings it was given, such as Info.Key.
+//
 // # Tiers
 //
 // Memory is one budget, Options.MemoryBytes: a segment of shared memory that is taken from the machine in the

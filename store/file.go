@@ -43,6 +43,7 @@ func (s *Store) File(ctx context.Context, key string, opts *ReadOptions) (*File,
 		return nil, err
 	}
 	f := &File{s: s, r: r}
+	f.r.key = strings.Clone(key) // it outlives the call
 	if err := f.open(ctx); err != nil {
 		r.release()
 		return nil, errors.WithMessagef(err, "file of %.64q", key)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -201,7 +202,9 @@ type decisions struct {
 	next int
 }
 
+// add copies the key: it may be in memory of the caller of a public method.
 func (d *decisions) add(x Decision) {
+	x.Key = strings.Clone(x.Key)
 	d.Lock()
 	defer d.Unlock()
 	if len(d.ring) < decisionRing {
@@ -269,10 +272,12 @@ func (f *feed) active() bool { return f.n.Load() > 0 }
 
 func (f *feed) droppedCount() int64 { return f.dropped.Load() }
 
+// send copies the key: it may be in memory of the caller of a public method.
 func (f *feed) send(e Event) {
 	if !f.active() {
 		return
 	}
+	e.Key = strings.Clone(e.Key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for sub := range f.subs {

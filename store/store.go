@@ -83,7 +83,7 @@ func (s *Store) Tenant(name string) (*Store, error) {
 	if err := checkTenant(name); err != nil {
 		return nil, err
 	}
-	return &Store{s.core, name}, nil
+	return &Store{s.core, strings.Clone(name)}, nil
 }
 
 func (s *Store) key(name string) master.Key { return master.Key{Tenant: s.tenant, Name: name} }
