@@ -30,6 +30,14 @@
 // What is written into buffers of a caller is written before the call returns, an error and a context that has ended
 // included. What a call returns may share the strings it was given, such as Info.Key.
 //
+// # When it fails
+//
+// A bug in the store must not end the process of its host, nor go on with books that may be wrong. A panic in background
+// work makes the store a failed one: Err tells why, with the stack, and every later operation returns that, an
+// ErrInternal. A panic in a goroutine that works for one operation is that operation's error. A panic in the goroutine of
+// a caller is the caller's, as in every Go program: who recovers it should call Fail. A failed store is closed as any
+// other, and the next Open finds what a crash would have left.
+//
 // # Tiers
 //
 // Memory is one budget, Options.MemoryBytes: a segment of shared memory that is taken from the machine in the

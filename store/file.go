@@ -198,14 +198,17 @@ func (f *File) Close() error {
 		return errors.WithMessage(ErrClosed, "close file: closed already")
 	}
 	f.closed = true
+	if err := f.s.failure.get(); err != nil {
+		f.s.mapping.drop()
+		return err
+	}
 	err := f.unchanged()
 	if f.copied != nil {
 		f.s.dropOwnFile(f.copied.ID())
 	} else if err != nil {
 		f.s.quarantine(&f.r, f.tier, err)
 	}
-	f.s.m.Release(f.r.o.Holder())
-	f.s.mapping.drop()
+	f.s.unpin(&f.r.o)
 	return err
 }
 

@@ -199,9 +199,17 @@ func (v *View) Close() error {
 		v.s.mapping.copies.Add(-v.size)
 		v.own = nil
 	}
-	v.s.m.Release(v.o.Holder())
-	v.s.mapping.drop()
+	v.s.unpin(&v.o)
 	return err
+}
+
+// unpin lets go of an object that a view or a file had open. The books of a failed store are left alone: who would wait
+// for their locks might wait for ever.
+func (c *core) unpin(o *master.Object) {
+	if c.failure.get() == nil {
+		c.m.Release(o.Holder())
+	}
+	c.mapping.drop()
 }
 
 // SlabBytes is the largest size that a view is sure to have in one piece.

@@ -83,6 +83,7 @@ type dropped struct {
 }
 
 func (d dropped) abort() {
+	defer d.c.failOnPanic()
 	stripe, err := d.c.gate.enter()
 	if err != nil {
 		return
@@ -107,8 +108,8 @@ func (s *Store) createOwn(ctx context.Context, size int64) (*ssd.OwnWriter, erro
 		if !errors.Is(err, ssd.ErrTooManyWriters) {
 			return w, ownError(err)
 		}
-		if s.gate.closed.Load() {
-			return nil, ErrClosed // Close waits for us
+		if err := s.gate.refused(); err != nil {
+			return nil, err // Close waits for us
 		}
 		select {
 		case <-ctx.Done():
