@@ -35,6 +35,13 @@ type damaged struct{ cause error }
 func (e damaged) Error() string   { return ErrDamaged.Error() + ": " + e.cause.Error() }
 func (e damaged) Unwrap() []error { return []error{ErrDamaged, e.cause} }
 
+// recovered, deferred, makes a panic the error that the function returns: in a goroutine it would end the process.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = store.Recovered(p)
+	}
+}
+
 // codes are those that C callers know the package's errors by, in the order in which they count.
 var codes = [...]struct {
 	err  error
