@@ -22,7 +22,7 @@ type failure struct {
 const stuckWait = 5 * time.Second
 
 // Err is nil, or why the store has failed: a panic in its background work, or what Fail was told. It wraps ErrInternal.
-// All operations return it from then on.
+// All operations return it from then on, until Close.
 func (s *Store) Err() error { return s.failure.get() }
 
 // Fail makes the store a failed one, with err, to which it adds ErrInternal. It is for hosts that recover a panic which

@@ -190,7 +190,8 @@ func (f *File) Tier() Tier { return f.tier }
 func (f *File) Temporary() bool { return f.copied != nil }
 
 // Close gives the file back. If it was changed from outside, which a hard link makes possible, the replica is
-// quarantined and Close returns ErrTampered. A second Close is ErrClosed and does nothing.
+// quarantined and Close returns ErrTampered. In a store that has failed nobody looks: it returns Store.Err. A second Close
+// is ErrClosed and does nothing.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -208,7 +209,7 @@ func (f *File) Close() error {
 	} else if err != nil {
 		f.s.quarantine(&f.r, f.tier, err)
 	}
-	f.s.unpin(&f.r.o)
+	f.s.unpin(f.r.o.Holder())
 	return err
 }
 

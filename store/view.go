@@ -20,11 +20,11 @@ import (
 // are beside Options.MemoryBytes; Usage.ViewCopies counts them.
 type View struct {
 	s      *Store
-	o      master.Object
+	holder master.Ref // pinned
 	size   int64
 	pieces [][]byte
 	one    [1][]byte
-	own    []byte // a copy, mapped for this view alone
+	copied bool // one is mapped for this view alone
 	closed bool
 	mu     sync.Mutex
 }
@@ -43,7 +43,7 @@ func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View,
 	if err := s.untouched(&r.o); err != nil {
 		return s.viewAfterBadMemory(ctx, &r, err)
 	}
-	v := &View{s: s, o: r.o, size: r.o.Size}
+	v := &View{s: s, holder: r.o.Holder(), size: r.o.Size}
 	v.pieces = s.pieces(&r.o, v.one[:0])
 	if r.mustVerify() {
 		if err := r.verifyMemory(ctx, v.pieces); err != nil {
@@ -79,7 +79,7 @@ func (s *Store) borrowRange(ctx context.Context, r *reading, off, n int64) *View
 	if !r.o.InMemory() || s.untouched(&r.o) != nil {
 		return nil
 	}
-	v := &View{s: s, o: r.o, size: n}
+	v := &View{s: s, holder: r.o.Holder(), size: n}
 	all := s.pieces(&r.o, v.one[:0])
 	pieces, at := seek(all, off)
 	if n > int64(len(pieces[0]))-at || r.mustVerify() && r.verifyPieces(ctx, all, off, n) != nil {
@@ -139,7 +139,7 @@ func (s *Store) viewOfSSD(ctx context.Context, r *reading) (*View, error) {
 		if err == nil && o.Gen == r.o.Gen && o.InMemory() {
 			s.m.Release(r.o.Holder())
 			r.o = o
-			v := &View{s: s, o: o, size: o.Size}
+			v := &View{s: s, holder: o.Holder(), size: o.Size}
 			v.pieces = s.pieces(&o, v.one[:0])
 			r.hit(TierSSD, v.size)
 			return r.opened(v), nil
@@ -163,7 +163,7 @@ func (s *Store) copied(ctx context.Context, r *reading, off, n int64) (*View, er
 		r.release()
 		return nil, err
 	}
-	v := &View{s: s, o: r.o, size: n, own: own}
+	v := &View{s: s, holder: r.o.Holder(), size: n, copied: true}
 	v.one[0] = own
 	v.pieces = v.one[:]
 	s.mapping.copies.Add(n)
@@ -192,22 +192,21 @@ func (v *View) Close() error {
 		return errors.WithMessage(ErrClosed, "close view: closed already")
 	}
 	v.closed = true
-	v.pieces, v.one[0] = nil, nil
 	var err error
-	if v.own != nil {
-		err = arena.UnmapPrivate(v.own)
+	if v.copied {
+		err = arena.UnmapPrivate(v.one[0])
 		v.s.mapping.copies.Add(-v.size)
-		v.own = nil
 	}
-	v.s.unpin(&v.o)
+	v.pieces, v.one[0] = nil, nil
+	v.s.unpin(v.holder)
 	return err
 }
 
 // unpin lets go of an object that a view or a file had open. The books of a failed store are left alone: who would wait
 // for their locks might wait for ever.
-func (c *core) unpin(o *master.Object) {
+func (c *core) unpin(holder master.Ref) {
 	if c.failure.get() == nil {
-		c.m.Release(o.Holder())
+		c.m.Release(holder)
 	}
 	c.mapping.drop()
 }

@@ -1,9 +1,12 @@
 package arena
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -15,6 +18,13 @@ func TestMapPrivate(t *testing.T) {
 		require.Len(t, mem, int(n))
 		require.Equal(t, make([]byte, n), mem)
 		mem[0], mem[n-1] = 1, 2
+		start := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+		smaps, err := os.ReadFile("/proc/self/smaps")
+		require.NoError(t, err)
+		flags := regexp.MustCompile(fmt.Sprintf(`(?ms)^0*%x-\S+ rw-p .*?^VmFlags: (.*?)$`, start)).FindSubmatch(smaps)
+		require.NotNil(t, flags)
+		require.Contains(t, string(flags[1]), "dc", "left out of forks")
+		require.Contains(t, string(flags[1]), "dd", "left out of dumps")
 		require.NoError(t, UnmapPrivate(mem))
 	}
 	root := t.TempDir()
