@@ -49,7 +49,7 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) []error {
 	for i := range items {
 		q, err := s.requestItem(&items[i])
 		if err == nil && s.inOwnSSDFile(&q) {
-			errs[i] = s.putOnSSD(ctx, q, items[i].Parts, items[i].Opts)
+			errs[i] = s.putOnSSD(ctx, q, items[i].Parts)
 			continue
 		}
 		var p staged

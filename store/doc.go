@@ -22,6 +22,22 @@
 //	Durable               the SSD replica is on stable storage when the put returns, and is never evicted
 //	Link                  a second key for the same bytes, which go with the last key
 //
+// # What it keeps of a caller
+//
+// The store keeps no reference to keys, groups or bytes of a caller after a call returns, however it ends: it copies what
+// it needs. So they may be in memory that is reused at once, of C for example. That holds for Create too, whose Writer
+// has a copy of its key, and for each Write; for View and File; for what background work, Explain and Events tell later.
+// What is written into buffers of a caller is written before the call returns, an error and a context that has ended
+// included. What a call returns may share the strings it was given, such as Info.Key.
+//
+// # When it fails
+//
+// A bug in the store must not end the process of its host, nor go on with books that may be wrong. A panic in background
+// work makes the store a failed one: Err tells why, with the stack, and every later operation returns that, an
+// ErrInternal. A panic in a goroutine that works for one operation is that operation's error. A panic in the goroutine of
+// a caller is the caller's, as in every Go program: who recovers it should call Fail. A failed store is closed as any
+// other, and the next Open finds what a crash would have left.
+//
 // # Tiers
 //
 // Memory is one budget, Options.MemoryBytes: a segment of shared memory that is taken from the machine in the

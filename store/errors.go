@@ -40,7 +40,15 @@ var (
 	ErrCorrupt     error = status.Corrupt
 	ErrMemoryLimit error = status.MemoryLimit
 	ErrUnavailable error = status.Unavailable
+	ErrInternal    error = status.Internal // a bug of the store: see Store.Err
 )
 
-// Code is upstream's ErrorCode for err: 0 for nil, -1 for an error that has none.
+// Recovered makes an error of what recover returned: ErrInternal, with the text of the panic and the stack that it came
+// from. To be called by the deferred function itself. See Store.Fail.
+func Recovered(p any) error { return status.Recovered(p) }
+
+// Code is upstream's ErrorCode for err: 0 for nil, -1 for ErrInternal and for an error that has none. Codes below -2000
+// are our own: the end of a context is -2005 (context.Canceled) and -2006 (context.DeadlineExceeded). An error of the
+// system that has no name of the store's is -1100 for fs.ErrNotExist, -1101 for fs.ErrPermission and -200, that of
+// ErrNoSpace, for a full disk.
 func Code(err error) int { return status.Code(err) }

@@ -43,6 +43,7 @@ func (s *Store) File(ctx context.Context, key string, opts *ReadOptions) (*File,
 		return nil, err
 	}
 	f := &File{s: s, r: r}
+	f.r.key = strings.Clone(key) // it outlives the call
 	if err := f.open(ctx); err != nil {
 		r.release()
 		return nil, errors.WithMessagef(err, "file of %.64q", key)
@@ -189,7 +190,8 @@ func (f *File) Tier() Tier { return f.tier }
 func (f *File) Temporary() bool { return f.copied != nil }
 
 // Close gives the file back. If it was changed from outside, which a hard link makes possible, the replica is
-// quarantined and Close returns ErrTampered. A second Close is ErrClosed and does nothing.
+// quarantined and Close returns ErrTampered. In a store that has failed nobody looks: it returns Store.Err. A second Close
+// is ErrClosed and does nothing.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -197,14 +199,17 @@ func (f *File) Close() error {
 		return errors.WithMessage(ErrClosed, "close file: closed already")
 	}
 	f.closed = true
+	if err := f.s.failure.get(); err != nil {
+		f.s.mapping.drop()
+		return err
+	}
 	err := f.unchanged()
 	if f.copied != nil {
 		f.s.dropOwnFile(f.copied.ID())
 	} else if err != nil {
 		f.s.quarantine(&f.r, f.tier, err)
 	}
-	f.s.m.Release(f.r.o.Holder())
-	f.s.mapping.drop()
+	f.s.unpin(f.r.o.Holder())
 	return err
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -30,6 +31,7 @@ type lateRecords struct {
 	ever atomic.Bool // there were some
 }
 
+// add copies the keys: they may be in memory of the caller of a public method.
 func (l *lateRecords) add(keys []master.Key) {
 	l.Lock()
 	defer l.Unlock()
@@ -37,7 +39,7 @@ func (l *lateRecords) add(keys []master.Key) {
 		l.keys = make(map[master.Key]struct{})
 	}
 	for _, k := range keys {
-		l.keys[k] = struct{}{}
+		l.keys[cloneKey(k)] = struct{}{}
 	}
 	l.ever.Store(true)
 }
@@ -105,10 +107,18 @@ func (f *freeList) take() []forgotten {
 	return list
 }
 
+// addFailed copies the keys: they may be in memory of the caller of a public method.
 func (f *freeList) addFailed(list []deletion) {
 	f.Lock()
-	f.failed = append(f.failed, list...)
-	f.Unlock()
+	defer f.Unlock()
+	for _, d := range list {
+		d.key = cloneKey(d.key)
+		f.failed = append(f.failed, d)
+	}
+}
+
+func cloneKey(k master.Key) master.Key {
+	return master.Key{Tenant: strings.Clone(k.Tenant), Name: strings.Clone(k.Name)}
 }
 
 func (f *freeList) takeFailed() []deletion {

@@ -168,8 +168,8 @@ func (c *core) grow() {
 // WaitReady returns when the whole memory budget was taken from the machine, or the machine refused the rest: then
 // with the reason, and the store goes on with what it has.
 func (s *Store) WaitReady(ctx context.Context) error {
-	if s.stop.Err() != nil {
-		return ErrClosed
+	if err := s.gate.refused(); err != nil {
+		return err
 	}
 	select {
 	case <-s.memory.ready:
@@ -177,7 +177,7 @@ func (s *Store) WaitReady(ctx context.Context) error {
 		defer s.memory.Unlock()
 		return s.memory.full
 	case <-s.stop.Done():
-		return ErrClosed
+		return s.gate.refused()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -279,7 +279,9 @@ func (c *core) janitor() {
 	for {
 		select {
 		case <-c.stop.Done():
-			c.runEffects()
+			if c.failure.get() == nil {
+				c.runEffects()
+			}
 			return
 		case <-tick.C:
 			c.m.Tick(c.now())

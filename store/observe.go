@@ -2,6 +2,7 @@ package store
 
 import (
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,6 +138,7 @@ type Usage struct {
 	LargestFree   int64
 	OwnFiles      int64 // bytes of memory files of their own
 	MetadataTaken int64
+	ViewCopies    int64 // bytes of views' own copies, which the budget does not count
 	RecordBytes   int64 // of MetadataTaken, pages with records
 	IndexBytes    int64 // on the Go heap
 	SSDLimit      int64
@@ -157,7 +159,7 @@ func (s *Store) Usage() (Usage, error) {
 	u := Usage{Objects: m.Objects, HardPinned: m.HardPins, Groups: m.Groups, Reserved: m.Reserved, InUse: m.Reading,
 		MemoryBudget: s.opts.MemoryBytes, MemoryTaken: s.budget.Total(), DataCapacity: st.Capacity, DataFree: st.Free,
 		LargestFree: st.LargestFree, OwnFiles: s.budget.Used(arena.OwnFile), MetadataTaken: s.budget.Used(arena.Metadata),
-		RecordBytes: m.RecordMem, IndexBytes: m.IndexMem, SSDLimit: s.opts.SSDBytes, SharedMemory: s.seg.Path(),
+		ViewCopies: s.mapping.copies.Load(), RecordBytes: m.RecordMem, IndexBytes: m.IndexMem, SSDLimit: s.opts.SSDBytes, SharedMemory: s.seg.Path(),
 		Growing: !s.memory.done.Load()}
 	for k := range Types {
 		for t := range 2 {
@@ -200,7 +202,9 @@ type decisions struct {
 	next int
 }
 
+// add copies the key: it may be in memory of the caller of a public method.
 func (d *decisions) add(x Decision) {
+	x.Key = strings.Clone(x.Key)
 	d.Lock()
 	defer d.Unlock()
 	if len(d.ring) < decisionRing {
@@ -268,10 +272,12 @@ func (f *feed) active() bool { return f.n.Load() > 0 }
 
 func (f *feed) droppedCount() int64 { return f.dropped.Load() }
 
+// send copies the key: it may be in memory of the caller of a public method.
 func (f *feed) send(e Event) {
 	if !f.active() {
 		return
 	}
+	e.Key = strings.Clone(e.Key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for sub := range f.subs {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -18,6 +19,7 @@ import (
 	"github.com/kvcache-ai/mooncake-go/store/internal/dirlock"
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
 	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
 )
 
 // Open starts an embedded store. With Options.Dir it first brings back what the directory and surviving shared memory
@@ -33,6 +35,7 @@ type seams struct {
 	limits  arena.MemLimits
 	bootID  string
 	ssd     ssd.Options
+	stuck   time.Duration // instead of stuckWait
 }
 
 func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
@@ -48,6 +51,7 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	c := &core{opts: opts.WithDefaults(), start: time.Now(), promo: newPromoter()}
 	c.wall = c.start.UnixNano()
 	c.stop, c.quit = context.WithCancel(context.Background())
+	c.failure.happened, c.failure.wait = make(chan struct{}), cmp.Or(seam.stuck, stuckWait)
 	c.wake.janitor, c.wake.evictor = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.wake.grower = make(chan struct{}, 1)
 	c.own.byID = make(map[uint64]*arena.File)
@@ -151,7 +155,7 @@ func (c *core) storeID() (id [16]byte, err error) {
 
 // openMemory attaches the segment of an earlier process or makes a new one, and the master over it.
 func (c *core) openMemory(id [16]byte, seam seams) error {
-	c.budget = arena.NewAccounting(c.opts.MemoryBytes)
+	c.budget, c.limits = arena.NewAccounting(c.opts.MemoryBytes), seam.limits
 	if err := seam.limits.Check(c.opts.MemoryBytes); err != nil && c.opts.Dir == "" {
 		return memoryError(err)
 	}
@@ -250,14 +254,15 @@ func (c *core) startWorkers() {
 		workers = append(workers, c.promoteLoop)
 	}
 	for _, w := range workers {
-		c.done.Go(w)
+		c.done.Go(func() { c.background(w) })
 	}
 }
 
 // Close ends the store. Operations in progress finish first; background work stops. What is in memory stays in shared
 // memory when the store has a directory, for the next Open on this boot; objects that are only in memory don't
 // survive a reboot unless Sync wrote them. The memory of views and files that are still open stays mapped, and the
-// directory locked, until they are closed. A second Close returns the result of the first.
+// directory locked, until they are closed. A store that has failed is left as a crash would leave it, and what is stuck in
+// it for longer than a few seconds is not waited for: then Close says so. A second Close returns the result of the first.
 func (s *Store) Close() error {
 	c := s.core
 	c.closing.Lock()
@@ -266,34 +271,38 @@ func (s *Store) Close() error {
 		return c.closing.err
 	}
 	c.closing.done = true
-	c.gate.close()
-	c.quit()
-	c.done.Wait()
-	c.feed.close()
-	c.closing.err = c.closeDir()
-	c.mapping.drop()
+	c.closing.err = c.shut()
 	return c.closing.err
 }
 
-// closeDir brings catalogue and SSD tier to rest.
-func (c *core) closeDir() error {
+// closeDir brings catalogue and SSD tier to rest. What a failed store believes to be free is left to the next Open.
+func (c *core) closeDir() (err error) {
 	if c.opts.Dir == "" {
 		return nil
 	}
-	err := c.freeForgotten()
-	if e := c.tier.Close(); err == nil {
-		err = e
+	if c.failure.get() == nil {
+		err = c.freeForgotten()
 	}
-	if e := c.catalog.Close(); err == nil {
-		err = e
+	for _, end := range []func() error{c.tier.Close, c.catalog.Close} {
+		if e := safely(end); err == nil {
+			err = e
+		}
 	}
 	return err
+}
+
+// safely makes a panic of fn an error, so that what follows it is done as well.
+func safely(fn func() error) (err error) {
+	defer status.Recover(&err)
+	return fn()
 }
 
 // unmap runs when the store is closed and the last view is too. Only then may another store have the directory: it
 // would reuse memory that a view still shows.
 func (c *core) unmap() {
-	c.runEffects()
+	if c.failure.get() == nil {
+		c.runEffects()
+	}
 	for _, f := range c.own.byID {
 		_ = f.Close()
 	}

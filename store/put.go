@@ -62,7 +62,7 @@ func (s *Store) PutFrom(ctx context.Context, key string, r io.Reader, size int64
 	if err != nil {
 		return err
 	}
-	return s.putThrough(ctx, q, opts, func(w *Writer) error {
+	return s.putThrough(ctx, q, func(w *Writer) error {
 		_, err := w.ReadFrom(untilDone{ctx, r})
 		return err
 	})
@@ -82,8 +82,8 @@ func (u untilDone) Read(p []byte) (int, error) {
 }
 
 // putThrough is a put by way of a Writer.
-func (s *Store) putThrough(ctx context.Context, q master.ReserveRequest, opts *PutOptions, write func(*Writer) error) error {
-	w, err := s.create(ctx, q, opts)
+func (s *Store) putThrough(ctx context.Context, q master.ReserveRequest, write func(*Writer) error) error {
+	w, err := s.create(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func (s *Store) inOwnSSDFile(q *master.ReserveRequest) bool {
 }
 
 // putOnSSD puts an object into a file of its own on SSD.
-func (s *Store) putOnSSD(ctx context.Context, q master.ReserveRequest, parts [][]byte, opts *PutOptions) error {
-	return s.putThrough(ctx, q, opts, func(w *Writer) error {
+func (s *Store) putOnSSD(ctx context.Context, q master.ReserveRequest, parts [][]byte) error {
+	return s.putThrough(ctx, q, func(w *Writer) error {
 		for _, p := range parts {
 			for len(p) > 0 {
 				if err := ctx.Err(); err != nil {
@@ -201,7 +201,7 @@ func (s *Store) put(ctx context.Context, key string, parts [][]byte, opts *PutOp
 		return err
 	}
 	if s.inOwnSSDFile(&q) {
-		return s.putOnSSD(ctx, q, parts, opts)
+		return s.putOnSSD(ctx, q, parts)
 	}
 	p, err := s.stage(ctx, q, parts)
 	if err != nil {

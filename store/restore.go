@@ -113,12 +113,10 @@ func (c *core) scanBatches(ctx context.Context, fn func(*catalog.Record) error) 
 	failed := make(chan error, 1)
 	go func() {
 		var first error
-		for batch := range batches {
-			for i := range batch {
-				if first == nil {
-					if first = fn(&batch[i]); first != nil {
-						cancel()
-					}
+		for batch := range batches { // to the end, so that the scan does not wait
+			if first == nil {
+				if first = eachRecord(batch, fn); first != nil {
+					cancel()
 				}
 			}
 		}
@@ -137,6 +135,17 @@ func (c *core) scanBatches(ctx context.Context, fn func(*catalog.Record) error) 
 		return first
 	}
 	return err
+}
+
+// eachRecord calls fn up to its first error. It runs beside the caller, so a panic is one.
+func eachRecord(batch []catalog.Record, fn func(*catalog.Record) error) (err error) {
+	defer status.Recover(&err)
+	for i := range batch {
+		if err := fn(&batch[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recordBatch copies records out of a scan, with one string for the text of all.

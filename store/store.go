@@ -32,6 +32,7 @@ type core struct {
 
 	m       *master.Master
 	budget  *arena.Accounting
+	limits  arena.MemLimits
 	alloc   *arena.Allocator
 	seg     *arena.Segment
 	data    []byte // of seg
@@ -49,6 +50,7 @@ type core struct {
 	effects    sync.Mutex // see runEffects
 	stamps     stamps
 	gate       gate
+	failure    failure
 	mapping    mappingRefs
 	memory     memoryState
 	evicting   evictor
@@ -82,7 +84,7 @@ func (s *Store) Tenant(name string) (*Store, error) {
 	if err := checkTenant(name); err != nil {
 		return nil, err
 	}
-	return &Store{s.core, name}, nil
+	return &Store{s.core, strings.Clone(name)}, nil
 }
 
 func (s *Store) key(name string) master.Key { return master.Key{Tenant: s.tenant, Name: name} }
@@ -99,7 +101,7 @@ func (c *core) now() int64 {
 // gate counts operations in progress, so that Close can wait for them before memory is unmapped. The count is spread
 // over stripes, so that readers on different cores don't share a cache line.
 type gate struct {
-	closed  atomic.Bool
+	refusal atomic.Pointer[error] // why no operation may begin: the store is closed, or has failed; nil if it may
 	stripes [gateStripes]struct {
 		n atomic.Int64
 		_ [56]byte
@@ -112,21 +114,34 @@ const gateStripes = 32
 func (g *gate) enter() (stripe uint32, err error) {
 	stripe = lane()
 	g.stripes[stripe].n.Add(1)
-	if g.closed.Load() {
+	if why := g.refusal.Load(); why != nil {
 		g.leave(stripe)
-		return 0, ErrClosed
+		return 0, *why
 	}
 	return stripe, nil
 }
 
+// refused is the error of enter.
+func (g *gate) refused() error {
+	if why := g.refusal.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
 func (g *gate) leave(stripe uint32) { g.stripes[stripe].n.Add(-1) }
 
-// close refuses new operations and waits for those in progress.
-func (g *gate) close() {
-	g.closed.Store(true)
+// close refuses new operations and waits for those in progress. It reports false if that was given up.
+func (g *gate) close(giveUp *atomic.Bool) bool {
+	closed := ErrClosed
+	g.refusal.Store(&closed)
 	for wait := 10 * time.Microsecond; !g.idle(); wait = min(2*wait, time.Millisecond) {
+		if giveUp.Load() {
+			return false
+		}
 		time.Sleep(wait)
 	}
+	return true
 }
 
 func (g *gate) idle() bool {
@@ -139,8 +154,9 @@ func (g *gate) idle() bool {
 
 // mappingRefs counts who needs the store's memory mapped: the store itself, and each view and file that is open.
 type mappingRefs struct {
-	n     atomic.Int64
-	unmap func()
+	n      atomic.Int64
+	copies atomic.Int64 // bytes that views have of their own
+	unmap  func()
 }
 
 func (r *mappingRefs) hold() { r.n.Add(1) }

@@ -6,24 +6,32 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
 )
 
-// View is a borrowed, read-only look at an object's bytes in the store's memory. While it is open the object is
-// neither evicted nor moved, even if its key is removed or replaced. Close exactly once, after the last use of the
-// bytes; writing to them corrupts the store. A View never closed keeps its memory, also after the store is closed.
-// Who is able to cut a file short that File has handed out, root above all, takes the memory from under its views.
+// View is a borrowed, read-only look at bytes of an object. While it is open the object is neither evicted nor moved,
+// even if its key is removed or replaced. Close exactly once, after the last use of the bytes; writing to them corrupts
+// the store. A View never closed keeps its memory, also after the store is closed. Who is able to cut a file short that
+// File has handed out, root above all, takes the memory from under its views.
+//
+// Bytes of a view are never on the Go heap, so that they can be handed to C. They are the store's own memory or, where
+// the bytes are not there in the wanted form, a copy in memory of the view's own that goes with its Close. Such copies
+// are beside Options.MemoryBytes; Usage.ViewCopies counts them.
 type View struct {
 	s      *Store
-	o      master.Object
+	holder master.Ref // pinned
+	size   int64
 	pieces [][]byte
 	one    [1][]byte
+	copied bool // one is mapped for this view alone
 	closed bool
 	mu     sync.Mutex
 }
 
-// View borrows an object's bytes. One that is only on SSD is brought to memory first. Bytes of objects up to
-// SlabBytes, and of those in files of their own, are one piece. opts may be nil.
+// View borrows an object's bytes. One that is only on SSD is brought to memory first if there is room, else copied; a
+// machine that has no memory for the copy is ErrMemoryLimit. Bytes of objects up to SlabBytes, and of those in files of
+// their own, are one piece. opts may be nil.
 func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View, error) {
 	r, err := s.acquire(key, opts)
 	if err != nil {
@@ -35,31 +43,83 @@ func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View,
 	if err := s.untouched(&r.o); err != nil {
 		return s.viewAfterBadMemory(ctx, &r, err)
 	}
-	v := &View{s: s, o: r.o}
+	v := &View{s: s, holder: r.o.Holder(), size: r.o.Size}
 	v.pieces = s.pieces(&r.o, v.one[:0])
-	if r.verify == VerifyAlways || r.verify == VerifyAuto && r.o.Flags&master.FlagUnverified != 0 {
+	if r.mustVerify() {
 		if err := r.verifyMemory(ctx, v.pieces); err != nil {
 			return s.viewAfterBadMemory(ctx, &r, err)
 		}
 	}
-	s.mapping.hold()
-	s.counters.hits[TierMemory].add(r.stripe, r.o.Size)
-	s.gate.leave(r.stripe)
-	return v, nil
+	r.hit(TierMemory, v.size)
+	return r.opened(v), nil
+}
+
+// ViewRange borrows n bytes of an object from byte off, always in one piece. They are copied if they are only on SSD,
+// from where just they are read, or if the memory that they lie in is not one piece. A range without a byte, or that is
+// not inside the object, is ErrInvalidParams. opts may be nil.
+func (s *Store) ViewRange(ctx context.Context, key string, off, n int64, opts *ReadOptions) (*View, error) {
+	r, err := s.acquire(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	if off < 0 || n <= 0 || n > r.o.Size-off {
+		r.release()
+		return nil, errors.WithMessagef(ErrInvalidParams, "view %.64q: %d bytes from byte %d of %d", key, n, off, r.o.Size)
+	}
+	if v := s.borrowRange(ctx, &r, off, n); v != nil {
+		r.hit(TierMemory, n)
+		return r.opened(v), nil
+	}
+	return s.copied(ctx, &r, off, n)
+}
+
+// borrowRange is a view of the store's memory, nil if that has not got the range in one piece, or not right: then a copy
+// finds out what is wrong.
+func (s *Store) borrowRange(ctx context.Context, r *reading, off, n int64) *View {
+	if !r.o.InMemory() || s.untouched(&r.o) != nil {
+		return nil
+	}
+	v := &View{s: s, holder: r.o.Holder(), size: n}
+	all := s.pieces(&r.o, v.one[:0])
+	pieces, at := seek(all, off)
+	if n > int64(len(pieces[0]))-at || r.mustVerify() && r.verifyPieces(ctx, all, off, n) != nil {
+		return nil
+	}
+	v.one[0] = pieces[0][at : at+n : at+n]
+	v.pieces = v.one[:]
+	return v
+}
+
+// mustVerify says whether bytes in memory are to be compared with their checksums.
+func (r *reading) mustVerify() bool {
+	return r.verify == VerifyAlways || r.verify == VerifyAuto && r.o.Flags&master.FlagUnverified != 0
+}
+
+// opened is the end of the reading: from here on the view keeps the pin.
+func (r *reading) opened(v *View) *View {
+	r.s.mapping.hold()
+	r.s.gate.leave(r.stripe)
+	return v
 }
 
 // verifyMemory compares the whole memory replica with its checksums.
 func (r *reading) verifyMemory(ctx context.Context, pieces [][]byte) error {
-	table, err := r.s.loadTable(&r.o, nil)
-	if err == nil {
-		err = guarded(&r.o, pieces, func() error {
-			return verifyRange(ctx, nil, append([][]byte(nil), pieces...), 0, r.o.Size, r.o.Size, table)
-		})
-	}
+	err := r.verifyPieces(ctx, pieces, 0, r.o.Size)
 	if err == nil {
 		r.s.m.Verified(&r.o)
 	}
 	return err
+}
+
+// verifyPieces compares the chunks that n bytes from off touch.
+func (r *reading) verifyPieces(ctx context.Context, pieces [][]byte, off, n int64) error {
+	table, err := r.s.loadTable(&r.o, nil)
+	if err != nil {
+		return err
+	}
+	return guarded(&r.o, pieces, func() error {
+		return verifyRange(ctx, nil, append([][]byte(nil), pieces...), off, n, r.o.Size, table)
+	})
 }
 
 func (s *Store) viewAfterBadMemory(ctx context.Context, r *reading, why error) (*View, error) {
@@ -79,34 +139,41 @@ func (s *Store) viewOfSSD(ctx context.Context, r *reading) (*View, error) {
 		if err == nil && o.Gen == r.o.Gen && o.InMemory() {
 			s.m.Release(r.o.Holder())
 			r.o = o
-			v := &View{s: s, o: o}
+			v := &View{s: s, holder: o.Holder(), size: o.Size}
 			v.pieces = s.pieces(&o, v.one[:0])
-			s.counters.hits[TierSSD].add(r.stripe, r.o.Size)
-			s.mapping.hold()
-			s.gate.leave(r.stripe)
-			return v, nil
+			r.hit(TierSSD, v.size)
+			return r.opened(v), nil
 		}
 		if err == nil {
 			s.m.Release(o.Holder())
 		}
 	}
-	p := make([]byte, r.o.Size)
-	if err := r.read(ctx, p, 0); err != nil {
+	return s.copied(ctx, r, 0, r.o.Size)
+}
+
+// copied is a view of a copy of its own, read from the best replica that is right.
+func (s *Store) copied(ctx context.Context, r *reading, off, n int64) (*View, error) {
+	own, err := arena.MapPrivate(n, s.limits)
+	if err != nil {
+		r.release()
+		return nil, errors.WithMessagef(memoryError(err), "view %.64q", r.key)
+	}
+	if err := r.read(ctx, own, off); err != nil {
+		_ = arena.UnmapPrivate(own)
 		r.release()
 		return nil, err
 	}
-	v := &View{s: s, o: r.o}
-	v.one[0] = p
+	v := &View{s: s, holder: r.o.Holder(), size: n, copied: true}
+	v.one[0] = own
 	v.pieces = v.one[:]
-	s.mapping.hold()
-	s.gate.leave(r.stripe)
-	return v, nil
+	s.mapping.copies.Add(n)
+	return r.opened(v), nil
 }
 
-// Size is the object's size in bytes.
-func (v *View) Size() int64 { return v.o.Size }
+// Size is the number of bytes: the object's, or those of the range.
+func (v *View) Size() int64 { return v.size }
 
-// Bytes is the object if it is one piece; see Segments for those that are not: for them it is nil.
+// Bytes is what is viewed if that is one piece; see Segments for what is not: for that it is nil.
 func (v *View) Bytes() []byte {
 	if len(v.pieces) != 1 {
 		return nil
@@ -114,7 +181,7 @@ func (v *View) Bytes() []byte {
 	return v.pieces[0]
 }
 
-// Segments is the object's bytes as the pieces that they lie in, in order.
+// Segments is the bytes as the pieces that they lie in, in order.
 func (v *View) Segments() [][]byte { return v.pieces }
 
 // Close gives the bytes back. A second Close is ErrClosed and does nothing.
@@ -125,10 +192,23 @@ func (v *View) Close() error {
 		return errors.WithMessage(ErrClosed, "close view: closed already")
 	}
 	v.closed = true
+	var err error
+	if v.copied {
+		err = arena.UnmapPrivate(v.one[0])
+		v.s.mapping.copies.Add(-v.size)
+	}
 	v.pieces, v.one[0] = nil, nil
-	v.s.m.Release(v.o.Holder())
-	v.s.mapping.drop()
-	return nil
+	v.s.unpin(v.holder)
+	return err
+}
+
+// unpin lets go of an object that a view or a file had open. The books of a failed store are left alone: who would wait
+// for their locks might wait for ever.
+func (c *core) unpin(holder master.Ref) {
+	if c.failure.get() == nil {
+		c.m.Release(holder)
+	}
+	c.mapping.drop()
 }
 
 // SlabBytes is the largest size that a view is sure to have in one piece.

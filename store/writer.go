@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,10 +20,10 @@ import (
 // Writer is a put whose bytes come in pieces. Nothing of it is visible before Commit; Abort, or a Writer that is
 // dropped, leaves nothing. Safe for concurrent use; writes of overlapping ranges have no order.
 type Writer struct {
-	s    *Store
-	key  master.Key
-	opts PutOptions
-	size int64
+	s       *Store
+	key     master.Key
+	size    int64
+	durable bool
 
 	mu      sync.Mutex
 	p       staged
@@ -50,14 +51,13 @@ func (s *Store) Create(ctx context.Context, key string, size int64, opts *PutOpt
 	if err != nil {
 		return nil, err
 	}
-	return s.create(ctx, q, opts)
+	q.Name, q.Group = strings.Clone(q.Name), strings.Clone(q.Group) // they outlive the call
+	return s.create(ctx, q)
 }
 
-func (s *Store) create(ctx context.Context, q master.ReserveRequest, opts *PutOptions) (w *Writer, err error) {
-	w = &Writer{s: s, key: q.Key, size: q.Size, renewed: s.now()}
-	if opts != nil {
-		w.opts = *opts
-	}
+// create makes a Writer that refers to the strings of the request.
+func (s *Store) create(ctx context.Context, q master.ReserveRequest) (w *Writer, err error) {
+	w = &Writer{s: s, key: q.Key, size: q.Size, durable: q.Durable, renewed: s.now()}
 	w.p.key, w.p.group = q.Key, q.Group
 	if w.p.o, w.p.file, err = s.reserve(ctx, q); err != nil {
 		return nil, err
@@ -83,6 +83,7 @@ type dropped struct {
 }
 
 func (d dropped) abort() {
+	defer d.c.failOnPanic()
 	stripe, err := d.c.gate.enter()
 	if err != nil {
 		return
@@ -107,8 +108,8 @@ func (s *Store) createOwn(ctx context.Context, size int64) (*ssd.OwnWriter, erro
 		if !errors.Is(err, ssd.ErrTooManyWriters) {
 			return w, ownError(err)
 		}
-		if s.gate.closed.Load() {
-			return nil, ErrClosed // Close waits for us
+		if err := s.gate.refused(); err != nil {
+			return nil, err // Close waits for us
 		}
 		select {
 		case <-ctx.Done():
@@ -303,7 +304,7 @@ func (w *Writer) Commit(ctx context.Context) error {
 	switch {
 	case w.own != nil:
 		return w.commitOwn(ctx)
-	case w.opts.Durable:
+	case w.durable:
 		w.p.data = w.s.pieces(&w.p.o, nil)
 		return w.s.commitDurable(ctx, []*staged{&w.p})[0]
 	}

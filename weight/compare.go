@@ -71,7 +71,9 @@ func (i *Import) compareBytes(ctx context.Context, src source.Source, files []so
 	return nil
 }
 
-func (i *Import) compareFile(ctx context.Context, src source.Source, f source.Info, man *Manifest) error {
+// compareFile runs beside the import, so a panic is an error.
+func (i *Import) compareFile(ctx context.Context, src source.Source, f source.Info, man *Manifest) (err error) {
+	defer recovered(&err)
 	got, err := i.hashFile(ctx, src, f)
 	if err != nil {
 		return errors.WithMessagef(err, "file %q", f.Name)

@@ -296,15 +296,17 @@ func (m *Manager) placeAll(ctx context.Context, d *directory, root string) error
 	return context.Cause(ctx)
 }
 
-// place makes a file of the directory: a link to the store's, by symbolic link where a hard link can't be, or a copy.
-func (m *Manager) place(ctx context.Context, path string, f File, file *store.File, buf []byte) error {
+// place makes a file of the directory: a link to the store's, by symbolic link where a hard link can't be, or a copy. It
+// runs beside the caller, so a panic is an error.
+func (m *Manager) place(ctx context.Context, path string, f File, file *store.File, buf []byte) (err error) {
+	defer recovered(&err)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	if file == nil {
 		return m.copyOut(ctx, path, f, buf)
 	}
-	err := os.Link(file.Path(), path)
+	err = os.Link(file.Path(), path)
 	if err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, unix.EMLINK) {
 		return err
 	}

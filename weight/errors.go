@@ -34,3 +34,32 @@ type damaged struct{ cause error }
 
 func (e damaged) Error() string   { return ErrDamaged.Error() + ": " + e.cause.Error() }
 func (e damaged) Unwrap() []error { return []error{ErrDamaged, e.cause} }
+
+// recovered, deferred, makes a panic the error that the function returns: in a goroutine it would end the process.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = store.Recovered(p)
+	}
+}
+
+// codes are those that C callers know the package's errors by, in the order in which they count.
+var codes = [...]struct {
+	err  error
+	code int
+}{
+	{ErrInvalid, -600}, {ErrNotFound, -704}, {ErrNotReady, -703}, {ErrDifferent, -705}, {ErrInUse, -706},
+	{ErrSource, -2101}, {ErrDamaged, -2102}, {ErrImporting, -2103}, {ErrNoTensor, -2104}, {ErrClosed, -1010},
+	{ErrNoRoom, -200}, {ErrNewer, -300}, {ErrUnreadable, -1502},
+}
+
+// Code is the number of err for C callers: 0 for nil, that of the package's error if there is one, else store.Code. They
+// are upstream's numbers for what means the same there; those below -2000 are our own: -2101 ErrSource, -2102
+// ErrDamaged, -2103 ErrImporting, -2104 ErrNoTensor, -2005 context.Canceled, -2006 context.DeadlineExceeded.
+func Code(err error) int {
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return c.code
+		}
+	}
+	return store.Code(err)
+}

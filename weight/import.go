@@ -228,8 +228,14 @@ func (i *Import) run() {
 	close(i.done)
 }
 
-// do is the import: choose and check the files, refuse what can't end well, then store them, then the manifest.
-func (i *Import) do(ctx context.Context) (*ImportResult, error) {
+// do is the import. It has no caller, so a panic is its error.
+func (i *Import) do(ctx context.Context) (r *ImportResult, err error) {
+	defer recovered(&err)
+	return i.importAll(ctx)
+}
+
+// importAll is the import: choose and check the files, refuse what can't end well, then store them, then the manifest.
+func (i *Import) importAll(ctx context.Context) (*ImportResult, error) {
 	src, err := i.m.opts.Sources.Open(ctx, i.q.Source)
 	if err != nil {
 		return nil, err

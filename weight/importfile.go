@@ -127,8 +127,9 @@ func (s *storing) done(f File, reused bool) {
 	}
 }
 
-// storeBatch stores one large file or several small ones.
-func (s *storing) storeBatch(ctx context.Context, batch []source.Info) error {
+// storeBatch stores one large file or several small ones. It runs beside the import, so a panic is an error.
+func (s *storing) storeBatch(ctx context.Context, batch []source.Info) (err error) {
+	defer recovered(&err)
 	var fresh []source.Info
 	for _, f := range batch {
 		if err := ctx.Err(); err != nil {
@@ -241,12 +242,18 @@ func (s *storing) stream(ctx context.Context, f source.Info) (file File, linked 
 	case err != nil:
 		return file, false, err
 	case target == "":
-		err = w.Commit(ctx)
-		s.m.known.settle(contentOf(file), file.Key, err)
-		return file, false, err
+		return file, false, s.settled(file, func() error { return w.Commit(ctx) })
 	}
 	w.Abort()
 	return file, true, s.link(ctx, file, target)
+}
+
+// settled stores what was claimed, and says what came of the claim, also if that is a panic: others wait for it.
+func (s *storing) settled(f File, put func() error) (err error) {
+	err = store.ErrInternal
+	defer func() { s.m.known.settle(contentOf(f), f.Key, err) }()
+	err = put()
+	return err
 }
 
 // copy moves the whole file through the hash into the writer.
@@ -346,29 +353,9 @@ type small struct {
 // storeSmall reads files whole and stores them and their receipts with one sync. Those worth it share the bytes of equal
 // ones: after the others, so that nobody waits for a claim while it has one.
 func (s *storing) storeSmall(ctx context.Context, batch []source.Info) error {
-	var fresh, equal []small
-	fail := func(err error) error {
-		for _, f := range fresh {
-			s.settleSmall(f, err)
-		}
+	equal, err := s.putFresh(ctx, batch)
+	if err != nil {
 		return err
-	}
-	for _, info := range batch {
-		f, err := s.readOne(ctx, info)
-		if err != nil {
-			return fail(errors.WithMessagef(err, "file %q", info.Name))
-		}
-		if f.Size >= linkBytes && !s.m.known.tryClaim(contentOf(f.File)) {
-			equal = append(equal, f)
-		} else {
-			fresh = append(fresh, f)
-		}
-	}
-	if err := s.putSmall(ctx, fresh); err != nil {
-		return fail(err)
-	}
-	for _, f := range fresh {
-		s.settleSmall(f, nil)
 	}
 	for _, f := range equal {
 		if err := s.shareSmall(ctx, f); err != nil {
@@ -376,6 +363,32 @@ func (s *storing) storeSmall(ctx context.Context, batch []source.Info) error {
 		}
 	}
 	return nil
+}
+
+// putFresh stores those files that nobody else has or is storing, and returns the others. What it claims it settles,
+// also after a panic: others wait for it.
+func (s *storing) putFresh(ctx context.Context, batch []source.Info) (equal []small, err error) {
+	var fresh []small
+	err = store.ErrInternal
+	defer func() {
+		for _, f := range fresh {
+			s.settleSmall(f, err)
+		}
+	}()
+	for _, info := range batch {
+		f, e := s.readOne(ctx, info)
+		if e != nil {
+			err = errors.WithMessagef(e, "file %q", info.Name)
+			return nil, err
+		}
+		if f.Size >= linkBytes && !s.m.known.tryClaim(contentOf(f.File)) {
+			equal = append(equal, f)
+		} else {
+			fresh = append(fresh, f)
+		}
+	}
+	err = s.putSmall(ctx, fresh)
+	return equal, err
 }
 
 func (s *storing) settleSmall(f small, err error) {
@@ -392,9 +405,7 @@ func (s *storing) shareSmall(ctx context.Context, f small) error {
 			return err
 		}
 		if target == "" {
-			err = s.putSmall(ctx, []small{f})
-			s.settleSmall(f, err)
-			return err
+			return s.settled(f.File, func() error { return s.putSmall(ctx, []small{f}) })
 		}
 		err = s.link(ctx, f.File, target)
 		if errors.Is(err, errTargetGone) {

@@ -76,11 +76,11 @@ func (m *Manager) ReadTensor(ctx context.Context, ref Ref, name string, dst []by
 	return int(t.Len), m.readRange(ctx, key, dst[:t.Len], t.Off, store.VerifyAuto)
 }
 
-// TensorView is a tensor's bytes in the store's memory, or a copy when they are not there. Close exactly once.
+// TensorView is a tensor's bytes in the store's memory, or a copy when they are not there. They are never on the Go
+// heap, so that they can be handed to C. Close exactly once.
 type TensorView struct {
 	Tensor
-	view *store.View
-	data []byte
+	view *store.View // nil for a tensor without bytes
 }
 
 // ViewTensor borrows a tensor's bytes. Those of a file that is only on SSD are copied to memory of the view's own.
@@ -90,34 +90,25 @@ func (m *Manager) ViewTensor(ctx context.Context, ref Ref, name string) (*Tensor
 		return nil, err
 	}
 	v := &TensorView{Tensor: *t}
-	info, err := m.s.Stat(key)
-	if err != nil {
-		return nil, errors.WithMessagef(err, "tensor %.128q", name)
-	}
-	if info.InMemory {
-		view, err := m.s.View(ctx, key, nil)
-		if err != nil {
-			return nil, errors.WithMessagef(err, "tensor %.128q", name)
-		}
-		if p := view.Bytes(); p != nil {
-			v.view, v.data = view, p[t.Off:t.Off+t.Len:t.Off+t.Len]
-			return v, nil
-		}
-		_ = view.Close()
-	}
-	v.data = make([]byte, t.Len)
 	if t.Len == 0 {
 		return v, nil
 	}
-	return v, m.readRange(ctx, key, v.data, t.Off, store.VerifyAuto)
+	if v.view, err = m.s.ViewRange(ctx, key, t.Off, t.Len, nil); err != nil {
+		return nil, errors.WithMessagef(err, "tensor %.128q", name)
+	}
+	return v, nil
 }
 
-// Bytes are read-only. Valid until Close.
-func (v *TensorView) Bytes() []byte { return v.data }
+// Bytes are read-only. Valid until Close; nil for a tensor without bytes.
+func (v *TensorView) Bytes() []byte {
+	if v.view == nil {
+		return nil
+	}
+	return v.view.Bytes()
+}
 
 // Close gives the bytes back.
 func (v *TensorView) Close() error {
-	v.data = nil
 	if v.view == nil {
 		return nil
 	}

@@ -29,7 +29,7 @@ func mc_destroy(e *C.mc_error, h C.uintptr_t) {
 	defer barrier(e, &r)
 	failpoint()
 	if c := clients.remove(uintptr(h)); c != nil {
-		if err := c.close(); err != nil {
+		if err := c.destroy(); err != nil {
 			fail(e, err)
 		}
 	}

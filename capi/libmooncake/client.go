@@ -19,6 +19,7 @@ import (
 type client struct {
 	handle uintptr
 	mu     sync.Mutex // held while it is set up and closed
+	gone   bool       // destroyed; guarded by mu
 	seat   atomic.Pointer[seat]
 }
 
@@ -49,6 +50,9 @@ func seatOf(h C.uintptr_t) (*seat, error) {
 func (c *client) connect(q poolRequest, tenant, hostname string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.gone {
+		return errHandle
+	}
 	if c.seat.Load() != nil {
 		return errors.WithMessage(store.ErrInvalidParams, "the client is set up already")
 	}
@@ -69,6 +73,18 @@ func (c *client) connect(q poolRequest, tenant, hostname string) error {
 func (c *client) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.closeLocked()
+}
+
+// destroy closes a client for good: a setup that runs at the same time comes before it or fails.
+func (c *client) destroy() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = true
+	return c.closeLocked()
+}
+
+func (c *client) closeLocked() error {
 	s := c.seat.Swap(nil)
 	if s == nil {
 		return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/kvcache-ai/mooncake-go/store"
+	"github.com/kvcache-ai/mooncake-go/weight"
 )
 
 var (
@@ -22,7 +23,7 @@ var (
 
 // fail notes err as the calling thread's last error and returns its code.
 func fail(e *C.mc_error, err error) C.int {
-	code := codeOf(err)
+	code := weight.Code(err)
 	if err == store.ErrNotFound { // a miss is cheap: the code's own text will do
 		e.code, e.text[0] = C.int(code), 0
 		return C.int(code)
@@ -41,7 +42,7 @@ func note(e *C.mc_error, code int, text string) {
 // barrier ends a panic of an exported function: its result is then MOONCAKE_EINTERNAL. To be deferred as the first.
 func barrier(e *C.mc_error, result *C.int) {
 	if p := recover(); p != nil {
-		note(e, -1, panicText(p))
+		note(e, -1, recovered(p))
 		*result = -1
 	}
 }
@@ -49,16 +50,20 @@ func barrier(e *C.mc_error, result *C.int) {
 // barrier64 is barrier for functions with a wider result.
 func barrier64(e *C.mc_error, result *C.int64_t) {
 	if p := recover(); p != nil {
-		note(e, -1, panicText(p))
+		note(e, -1, recovered(p))
 		*result = -1
 	}
 }
 
-// panicText is the panic and where it came from. The first lines of the stack are those of the barrier.
-func panicText(p any) string {
+// recovered is the text of a panic: what it was and where it came from. One that came out of the store may have left locks
+// and half of a change behind: then nobody can rely on an open store any more, and all of them fail.
+func recovered(p any) string {
 	stack := string(debug.Stack())
-	if _, after, ok := strings.Cut(stack, "panic("); ok {
+	if _, after, ok := strings.Cut(stack, "panic("); ok { // the frames of this function and of the barrier
 		stack = after
+	}
+	if strings.Contains(stack, "mooncake-go/store") || strings.Contains(stack, "mooncake-go/weight") {
+		failPools(store.Recovered(p))
 	}
 	return fmt.Sprintf("panic: %v\n%s", p, stack)
 }
@@ -77,7 +82,7 @@ func (r *results) code(err error) C.int {
 		return C.int(store.Code(err))
 	}
 	if r.noted {
-		return C.int(codeOf(err))
+		return C.int(weight.Code(err))
 	}
 	r.noted = true
 	return fail(r.e, err)
@@ -85,5 +90,3 @@ func (r *results) code(err error) C.int {
 
 // always is the context of calls that can't be cancelled.
 var always = context.Background()
-
-func codeOf(err error) int { return store.Code(err) }

@@ -182,7 +182,7 @@ func (l *list) walk(ctx context.Context, s *store.Store, prefix string) {
 	defer close(l.in)
 	defer func() {
 		if p := recover(); p != nil {
-			l.err = errors.New(panicText(p))
+			l.err = errors.New(recovered(p))
 		}
 	}()
 	var infos []store.Info

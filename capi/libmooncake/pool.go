@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pkg/errors"
 
@@ -27,7 +28,8 @@ type pool struct {
 		users   int
 		weights map[string]*weights // by tenant
 	}
-	interest int // callers that hold or wait for it; guarded by pools
+	live     atomic.Pointer[store.Store] // mu.s, for who can't wait for mu
+	interest int                         // callers that hold or wait for it; guarded by pools
 }
 
 var pools struct {
@@ -84,6 +86,7 @@ func (p *pool) openLocked(q poolRequest) (err error) {
 	}
 	p.mu.s, err = openSlot(q)
 	p.mu.asked = q.opts
+	p.live.Store(p.mu.s)
 	return err
 }
 
@@ -128,7 +131,19 @@ func (p *pool) leave() error {
 	}
 	s := p.mu.s
 	p.mu.s = nil
+	p.live.Store(nil)
 	return s.Close()
+}
+
+// failPools makes every open store refuse what comes: something that they all may have to do with has gone wrong.
+func failPools(err error) {
+	pools.Lock()
+	defer pools.Unlock()
+	for _, p := range pools.open {
+		if s := p.live.Load(); s != nil {
+			s.Fail(err)
+		}
+	}
 }
 
 // weights is the one Manager of a pool and tenant.

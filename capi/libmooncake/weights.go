@@ -441,7 +441,12 @@ func mc_weight_read_tensor(e *C.mc_error, h C.uintptr_t, model, rev, name *C.cha
 // tensorView is a tensor's view as one that can be handed out.
 type tensorView struct{ *weight.TensorView }
 
-func (v tensorView) Segments() [][]byte { return [][]byte{v.Bytes()} }
+func (v tensorView) Segments() [][]byte {
+	if v.Len == 0 {
+		return nil
+	}
+	return [][]byte{v.Bytes()}
+}
 
 //export mc_weight_view_tensor
 func mc_weight_view_tensor(e *C.mc_error, h C.uintptr_t, model, rev, name *C.char, out *C.mooncake_view_t) (r C.int) {

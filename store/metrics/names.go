@@ -86,6 +86,8 @@ var metrics = []metric{
 		value: func(r *reading) int64 { return r.RecordBytes }},
 	{name: "mooncake_store_index_bytes", help: "Memory of the key index, on the Go heap.", kind: gauge,
 		value: func(r *reading) int64 { return r.IndexBytes }},
+	{name: "mooncake_store_view_copy_bytes", help: "Memory of copies that open views have, beside the budget.", kind: gauge,
+		value: func(r *reading) int64 { return r.ViewCopies }},
 	{name: "mooncake_store_reserved_bytes", help: "Bytes of unfinished puts.", kind: gauge,
 		value: func(r *reading) int64 { return r.Reserved }},
 	{name: "mooncake_store_retired_in_use", help: "Removed or replaced objects that somebody still reads.", kind: gauge,

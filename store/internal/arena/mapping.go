@@ -40,13 +40,21 @@ func mapFile(fd int, size int64, prot int) ([]byte, error) {
 		return nil, errors.Wrapf(err, "map %d bytes", size)
 	}
 	mem := unsafe.Slice((*byte)(start), size) // the mapping is ours until unmapFile
-	for _, advice := range []int{unix.MADV_DONTFORK, unix.MADV_DONTDUMP} {
-		if err := unix.Madvise(mem, advice); err != nil {
-			_ = unmapFile(mem)
-			return nil, errors.Wrapf(err, "madvise %d", advice)
-		}
+	if err := keepPrivate(mem); err != nil {
+		_ = unmapFile(mem)
+		return nil, err
 	}
 	return mem, nil
+}
+
+// keepPrivate leaves a mapping out of forked children and of core dumps.
+func keepPrivate(mem []byte) error {
+	for _, advice := range []int{unix.MADV_DONTFORK, unix.MADV_DONTDUMP} {
+		if err := unix.Madvise(mem, advice); err != nil {
+			return errors.Wrapf(err, "madvise %d", advice)
+		}
+	}
+	return nil
 }
 
 func unmapFile(mem []byte) error {

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
 )
 
 // minPiece is the least that is worth a write of its own while the next is being copied.
@@ -300,8 +302,8 @@ func (a *appender) flush(last bool) error {
 	clear(buf[a.n:end])
 	a.buf, a.base, a.n = nil, a.base+end, 0
 	write := func() {
-		if n, err := p.h.WriteAt(buf[:end], off); err != nil {
-			a.fail(ioError(err, "write %s at offset %d, %d of %d bytes", containerName(p.c.id), off, n, end))
+		if err := writePiece(p.h, buf[:end], off); err != nil {
+			a.fail(errors.WithMessagef(err, "write %s", containerName(p.c.id)))
 		}
 		a.t.write.put(buf)
 	}
@@ -311,6 +313,13 @@ func (a *appender) flush(last bool) error {
 	}
 	a.writes.Go(write)
 	return nil
+}
+
+// writePiece writes beside the caller, so a panic is an error.
+func writePiece(f File, b []byte, off int64) (err error) {
+	defer status.Recover(&err)
+	n, err := f.WriteAt(b, off)
+	return ioError(err, "at offset %d, %d of %d bytes", off, n, len(b))
 }
 
 func (a *appender) fail(err error) {

@@ -147,8 +147,8 @@ func (w *OwnWriter) flush() {
 	w.off += int64(w.n)
 	w.cur, w.n = nil, 0
 	w.writes.Go(func() {
-		if done, err := w.f.WriteAt(buf[:n], off); err != nil {
-			w.fail(ioError(err, "write own file %08x at offset %d, %d of %d bytes", w.id, off, done, n))
+		if err := writePiece(w.f, buf[:n], off); err != nil {
+			w.fail(errors.WithMessagef(err, "write own file %08x", w.id))
 		}
 		w.spare <- buf
 	})

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
 )
 
 // readFull reads at least need bytes into p.
@@ -99,23 +101,26 @@ func (t *Tier) peekHead(ctx context.Context, loc Loc) (Head, error) {
 		return Head{}, err
 	}
 	defer t.containers.release(h)
-	buf, err := t.read.get(ctx)
-	if err != nil {
-		return Head{}, err
-	}
-	b, err := readSpan(ctx, h, buf, loc.offset(), headFixed)
-	var n int64
-	if err == nil {
-		var keyLen int
-		var size int64
-		keyLen, size, err = headSizes(b)
-		n = headLen(keyLen, size)
-	}
-	t.read.put(buf)
+	n, err := t.peekLen(ctx, h, loc)
 	if err != nil {
 		return Head{}, err
 	}
 	return t.readHead(ctx, loc, n)
+}
+
+// peekLen is the length of the head at loc.
+func (t *Tier) peekLen(ctx context.Context, f File, loc Loc) (int64, error) {
+	buf, err := t.read.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer t.read.put(buf)
+	b, err := readSpan(ctx, f, buf, loc.offset(), headFixed)
+	if err != nil {
+		return 0, err
+	}
+	keyLen, size, err := headSizes(b)
+	return headLen(keyLen, size), err
 }
 
 // Read reads the bytes [off, off+len(dst)) of the object at loc. With h, the head that ReadHead returned for loc, every
@@ -217,8 +222,9 @@ func (r *reader) all() error {
 	return nil
 }
 
-// piece reads what of the range lies in cell i of the grid.
-func (r *reader) piece(i int64) error {
+// piece reads what of the range lies in cell i of the grid. It may run beside the caller, so a panic is an error.
+func (r *reader) piece(i int64) (err error) {
+	defer status.Recover(&err)
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
@@ -241,14 +247,7 @@ func (r *reader) direct(lo int64, dst []byte) error {
 		return err
 	}
 	if tail := dst[body:]; len(tail) > 0 {
-		buf, err := r.t.read.get(r.ctx)
-		if err != nil {
-			return err
-		}
-		err = readFull(r.f, buf[:BlockBytes], r.data+lo+body, int64(len(tail)))
-		copy(tail, buf)
-		r.t.read.put(buf)
-		if err != nil {
+		if err := r.tail(r.data+lo+body, tail); err != nil {
 			return err
 		}
 	}
@@ -258,6 +257,18 @@ func (r *reader) direct(lo int64, dst []byte) error {
 		}
 	}
 	return nil
+}
+
+// tail reads a part of a block.
+func (r *reader) tail(off int64, dst []byte) error {
+	buf, err := r.t.read.get(r.ctx)
+	if err != nil {
+		return err
+	}
+	defer r.t.read.put(buf)
+	err = readFull(r.f, buf[:BlockBytes], off, int64(len(dst)))
+	copy(dst, buf)
+	return err
 }
 
 // staged reads [lo, hi), verifies its chunks and copies the part of it that begins at from to dst.

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/status"
 )
 
 // syncer runs rounds one after the other. Calls that come while a round runs share the next.
@@ -13,6 +15,7 @@ type syncer struct {
 		sync.Mutex
 		running bool
 		next    *syncRound
+		broken  error // a round ended by a panic: what it left is not to be relied on
 	}
 }
 
@@ -33,6 +36,10 @@ func (t *Tier) Sync(ctx context.Context) error {
 	defer t.running.Done()
 	s := &t.sync
 	s.mu.Lock()
+	if err := s.mu.broken; err != nil {
+		s.mu.Unlock()
+		return errors.WithMessage(err, "sync")
+	}
 	if s.mu.next == nil {
 		s.mu.next = &syncRound{done: make(chan struct{})}
 	}
@@ -62,9 +69,28 @@ func (t *Tier) syncRounds() {
 		if r == nil {
 			return
 		}
-		r.err = t.syncOnce()
+		r.err = t.syncRound()
 		close(r.done)
 	}
+}
+
+// syncRound is one round. After a panic no other is a success.
+func (t *Tier) syncRound() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = status.Recovered(p)
+			t.sync.mu.Lock()
+			t.sync.mu.broken = err
+			t.sync.mu.Unlock()
+		}
+	}()
+	t.sync.mu.Lock()
+	err = t.sync.mu.broken
+	t.sync.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return t.syncOnce()
 }
 
 // syncOnce syncs every dirty container and the directory and returns the first error.
@@ -74,21 +100,8 @@ func (t *Tier) syncOnce() (first error) {
 			first = err
 		}
 	}
-	t.mu.Lock()
-	var dirty []*container
-	for c := range t.mu.dirty {
-		if c.failed != nil {
-			if c.doubtful() > 0 {
-				note(c.failed)
-			}
-			continue
-		}
-		c.mark, c.flight, c.fresh = c.pos, c.flight+c.fresh, 0
-		dirty = append(dirty, c)
-	}
-	syncDir := t.mu.dirDirty
-	t.mu.dirDirty = false
-	t.mu.Unlock()
+	dirty, syncDir, err := t.takeDirty()
+	note(err)
 	for _, c := range dirty {
 		note(t.syncContainer(c))
 	}
@@ -103,28 +116,32 @@ func (t *Tier) syncOnce() (first error) {
 	return first
 }
 
-func (t *Tier) syncContainer(c *container) error {
+// takeDirty is what is to be synced, and the failure of a container of which something is still in doubt.
+func (t *Tier) takeDirty() (dirty []*container, syncDir bool, failed error) {
 	t.mu.Lock()
-	if _, ok := t.mu.dirty[c]; !ok { // emptied and dropped meanwhile
-		t.mu.Unlock()
+	defer t.mu.Unlock()
+	for c := range t.mu.dirty {
+		if c.failed != nil {
+			if c.doubtful() > 0 && failed == nil {
+				failed = c.failed
+			}
+			continue
+		}
+		c.mark, c.flight, c.fresh = c.pos, c.flight+c.fresh, 0
+		dirty = append(dirty, c)
+	}
+	syncDir = t.mu.dirDirty
+	t.mu.dirDirty = false
+	return dirty, syncDir, failed
+}
+
+func (t *Tier) syncContainer(c *container) error {
+	h := t.refDirty(c)
+	if h == nil {
 		return nil
 	}
-	h := c.h
-	t.containers.ref(h)
-	t.mu.Unlock()
-	err := ioError(h.Sync(), "%s", containerName(c.id))
-	t.mu.Lock()
-	drop := false
-	if err != nil {
-		c.failed = err
-		drop = t.sealLocked(c)
-	} else {
-		c.synced, c.flight = c.mark, 0
-	}
-	if err == nil && c.synced == c.pos || err != nil && c.doubtful() == 0 {
-		delete(t.mu.dirty, c)
-	}
-	t.mu.Unlock()
+	err := syncFile(h, containerName(c.id))
+	drop := t.synced(c, err)
 	if err != nil {
 		_ = h.Truncate(c.pos) // it is failed, so pos stays: an append that is writing behind it will not be committed
 	}
@@ -134,4 +151,37 @@ func (t *Tier) syncContainer(c *container) error {
 		t.dropContainers([]*container{c})
 	}
 	return err
+}
+
+// refDirty takes a reference to the file of a dirty container: nil if that was emptied and dropped meanwhile.
+func (t *Tier) refDirty(c *container) *handle {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.mu.dirty[c]; !ok {
+		return nil
+	}
+	t.containers.ref(c.h)
+	return c.h
+}
+
+// syncFile is a Sync whose panic is an error, after which as little is known as after any other.
+func syncFile(f File, name string) (err error) {
+	defer status.Recover(&err)
+	return ioError(f.Sync(), "%s", name)
+}
+
+// synced notes what came of a sync, and says whether the container is to be dropped.
+func (t *Tier) synced(c *container, err error) (drop bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		c.failed = err
+		drop = t.sealLocked(c)
+	} else {
+		c.synced, c.flight = c.mark, 0
+	}
+	if err == nil && c.synced == c.pos || err != nil && c.doubtful() == 0 {
+		delete(t.mu.dirty, c)
+	}
+	return drop
 }

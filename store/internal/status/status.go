@@ -2,6 +2,13 @@
 // Mooncake Store know them by. Codes never change; a new error gets a new code below -2000.
 package status
 
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"syscall"
+)
+
 // Error is a sentinel: compare with errors.Is, never by text.
 type Error struct {
 	Code int // upstream's ErrorCode, always negative
@@ -45,6 +52,7 @@ var (
 	NotGroup = &Error{-2002, "GROUP_NOT_FOUND", "group not found"}
 
 	// The store itself.
+	Internal     = &Error{-1, "INTERNAL_ERROR", "internal error"}
 	Closed       = &Error{-1010, "UNAVAILABLE_IN_CURRENT_STATUS", "store is closed"}
 	Locked       = &Error{-1105, "FILE_LOCK_FAIL", "directory is in use by another store"}
 	NewerFormat  = &Error{-300, "INVALID_VERSION", "written by a newer version"}
@@ -55,8 +63,31 @@ var (
 	MetaShortage = &Error{-200, "NO_AVAILABLE_HANDLE", "no room for metadata"}
 )
 
-// Code is the numeric code of the first status in err's chain: 0 for nil, -1 (INTERNAL_ERROR) when there is none.
+// foreign are errors of others that C callers should tell apart. Upstream has no codes for the end of a caller's context.
+var foreign = [...]struct {
+	err  error
+	code int
+}{
+	{context.Canceled, -2005}, {context.DeadlineExceeded, -2006},
+	{fs.ErrNotExist, -1100}, {fs.ErrPermission, -1101}, {syscall.ENOSPC, NoSpace.Code},
+}
+
+// Code is the numeric code of the first status in err's chain, else that of an error of the system or of a context, else
+// -1 (INTERNAL_ERROR). nil is 0.
 func Code(err error) int {
+	code := codeOf(err)
+	if code != Internal.Code || errors.Is(err, Internal) {
+		return code
+	}
+	for _, f := range foreign {
+		if errors.Is(err, f.err) {
+			return f.code
+		}
+	}
+	return code
+}
+
+func codeOf(err error) int {
 	for err != nil {
 		switch e := err.(type) {
 		case *Error:
@@ -65,7 +96,7 @@ func Code(err error) int {
 			err = e.Unwrap()
 		case interface{ Unwrap() []error }:
 			for _, inner := range e.Unwrap() {
-				if c := Code(inner); c != -1 {
+				if c := codeOf(inner); c != Internal.Code {
 					return c
 				}
 			}
