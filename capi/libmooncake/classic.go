@@ -52,7 +52,7 @@ func mc_setup(e *C.mc_error, h C.uintptr_t, hostname *C.char, segment C.uint64_t
 		return fail(e, err)
 	}
 	q.opts.MemoryBytes = max(q.opts.MemoryBytes, store.MinMemoryBytes) // a client that contributes little or nothing
-	if err := c.connect(q, "", C.GoString(hostname)); err != nil {
+	if err := c.connect(q, tenantName(""), C.GoString(hostname)); err != nil {
 		return fail(e, err)
 	}
 	return 0

@@ -375,7 +375,7 @@ func (ev *events) give(out *C.mooncake_event_t, event *store.Event) {
 	copy(bytesAt(ev.mu.key, store.MaxKeyBytes), event.Key)
 	out.key, out.key_size = (*C.char)(ev.mu.key), C.size_t(len(event.Key))
 	tenant := bytesAt(ev.mu.tenant, store.MaxTenantBytes+1)
-	tenant[copy(tenant[:store.MaxTenantBytes], event.Tenant)] = 0
+	tenant[copy(tenant[:store.MaxTenantBytes], tenantName(event.Tenant))] = 0
 	out.tenant = (*C.char)(ev.mu.tenant)
 }
 
