@@ -52,9 +52,10 @@
  * another program, as subprocess and posix_spawn do, is fine. Load the library after the fork, or start workers with
  * spawn.
  *
- * Signals. The library handles SIGSEGV, SIGBUS and SIGFPE, and passes on to the program's handler what did not happen
- * in library code, and SIGURG, with which it interrupts its own threads. The dispositions of SIGINT, SIGTERM, SIGCHLD,
- * SIGPROF, SIGPIPE, SIGABRT and the others stay the program's.
+ * Signals. The library handles SIGSEGV, SIGBUS, SIGFPE and SIGPIPE, and passes on to what the program had in place when
+ * it loaded the library, a handler or the default, what did not happen in library code; and SIGURG, with which it
+ * interrupts its own threads. The dispositions of SIGINT, SIGTERM, SIGCHLD, SIGPROF, SIGABRT and the others stay the
+ * program's, but that their handlers get SA_ONSTACK, since they may run on a thread of the library's.
  *
  * The ABI promise. Functions are never removed and never change their signature or meaning; structs grow at the end;
  * codes and enumerators keep their numbers. mooncake_abi_version grows by one with every release that adds something;

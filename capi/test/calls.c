@@ -277,8 +277,8 @@ void call_prepare(call *c, const function *f, world *w) {
 int64_t call_do(call *c) {
     const uintptr_t *a = c->args;
     int64_t r = c->f->address(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]);
-    if (strcmp(c->f->result, "int") == 0) return (int)r;
-    return strcmp(c->f->result, "void") == 0 ? 0 : r;
+    if (strcmp(c->f->result, "int") == 0) r = (int)r;
+    return c->result = strcmp(c->f->result, "void") == 0 ? 0 : r;
 }
 
 // given closes what is in c->out, by the type of the argument that it was for.
@@ -311,9 +311,14 @@ void call_clean(call *c) {
         if (NAME("views"))
             for (int v = 0; v < 2; v++)
                 if (c->views[v].handle != 0) OK(mooncake_view_close(&c->views[v]));
+        bool refused = c->result == MOONCAKE_EINVAL || c->result == MOONCAKE_EINTERNAL;
         if (closes(c->f)) {
+            if (refused) continue; // nothing was closed
             if (TYPE("mooncake_store_t") && !named(c->f, "mooncake_store_close")) w->fresh = NULL;
-            if (TYPE("mooncake_weight_t")) w->weight = NULL;
+            if (TYPE("mooncake_weight_t")) {
+                w->weight = NULL;
+                mooncake_loaded_close(&w->loaded); // given up with it
+            }
             if (TYPE("mooncake_operation_t")) w->operation = NULL;
             if (TYPE("mooncake_writer_t")) w->writer = NULL;
             if (TYPE("mooncake_list_t")) w->list = NULL;

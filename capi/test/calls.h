@@ -52,6 +52,7 @@ typedef struct call {
     const function *f;
     uintptr_t args[max_args];
     world *w;
+    int64_t result;
     void *out; // for all ** arguments and handles that are given out
     size_t size_out;
     int64_t numbers[2], more_numbers[2];
