@@ -99,4 +99,11 @@ int count_shm(void);
 
 double now_seconds(void);
 
+// sanitized is whether this is a build for AddressSanitizer, which keeps freed memory for a while.
+#ifdef __SANITIZE_ADDRESS__
+#define sanitized true
+#else
+#define sanitized false
+#endif
+
 #endif
