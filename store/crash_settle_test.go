@@ -1,0 +1,55 @@
+package store
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/catalog/catalogtest"
+)
+
+// Each test here has a catalogue that failed before the machine did: what is acknowledged after that must hold all the same.
+
+// failApplies makes the catalogue fail from the after-th write on. Of the first, the record is written all the same.
+func (r *crashRig) failApplies(after int, applied bool) {
+	for i := range 1000 { // the janitor tries again and again
+		r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: after + i, Err: errDisk, Applied: applied && i == 0})
+	}
+}
+
+func wantHard(t *testing.T, s *Store, key string, hard bool) {
+	t.Helper()
+	i, err := s.Stat(key)
+	require.NoError(t, err)
+	require.Equal(t, hard, i.HardPin, "hard pin of %q", key)
+}
+
+// TestCrashWorkerAfterFailedRemove checks the workload of the crash tests: what a removal has ended whose record could not
+// be written has no pins to inherit.
+func TestCrashWorkerAfterFailedRemove(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{})
+	s := r.boot()
+	m := newCrashModel()
+	w := newCrashWorker(s, &crashJournal{write: m.add}, 1, "a")
+	put := func(x crashEffect) {
+		w.did(w.j.do([]crashEffect{x}, func() error {
+			return s.Put(ctx, x.Key, x.value(), &PutOptions{Durable: x.Durable, HardPin: x.Hard, Replace: true})
+		}), x)
+	}
+	put(crashEffect{Key: "a1", Of: "a1", Ver: 1, Size: 5000, Durable: true, Hard: true})
+	r.failApplies(0, false)
+	put(crashEffect{Key: "a1", Of: "a1", Ver: 2, Size: 6000, Hard: true})
+	require.True(t, w.unsure["a1"])
+	r.disk.Heal()
+	require.NoError(t, s.Sync(ctx))
+	r.failApplies(0, false)
+	require.True(t, w.clear("a1")) // removes it
+	require.Empty(t, w.have)
+	r.disk.Heal()
+	put(crashEffect{Key: "a1", Of: "a1", Ver: 3, Size: 7000, Durable: true})
+	s = r.reboot()
+	m.checkAll(t, s, crashPower)
+	wantHard(t, s, "a1", false)
+}
