@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,32 @@ func wantHard(t *testing.T, s *Store, key string, hard bool) {
 	i, err := s.Stat(key)
 	require.NoError(t, err)
 	require.Equal(t, hard, i.HardPin, "hard pin of %q", key)
+}
+
+// A key that was linked again before its first record was forgotten has two records, of the same bytes.
+func TestCrashLinkedTwice(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{})
+	s := r.boot()
+	require.NoError(t, s.Put(ctx, "a", random(5000), durably()))
+	require.NoError(t, s.Link(ctx, "first", "a", nil))
+	require.NoError(t, s.Link(ctx, "second", "a", durably()))
+	require.NoError(t, s.Remove("a", true))
+	r.failApplies(0, false)
+	require.ErrorIs(t, s.Remove("first", true), ErrNotDurable)
+	r.disk.Heal()
+	require.NoError(t, s.Link(ctx, "first", "second", nil))
+	r.kill()
+	r.loseMemory()
+	s = r.boot()
+	wantWhole(t, s, "first", random(5000))
+	wantWhole(t, s, "second", random(5000))
+	for i := range 50 { // who reuses what is free would show
+		require.NoError(t, s.Put(ctx, fmt.Sprint(i), random(3000), durably()))
+	}
+	wantWhole(t, s, "first", random(5000))
+	wantWhole(t, s, "second", random(5000))
+	requireEmptied(t, s)
 }
 
 // TestCrashWorkerAfterFailedRemove checks the workload of the crash tests: what a removal has ended whose record could not
