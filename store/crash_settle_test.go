@@ -26,6 +26,27 @@ func wantHard(t *testing.T, s *Store, key string, hard bool) {
 	require.Equal(t, hard, i.HardPin, "hard pin of %q", key)
 }
 
+// A copy of several objects of which one was removed meanwhile records the links of the others also if the removed one
+// can't be forgotten; or Sync says that it has not.
+func TestCrashSyncLinksBesideRemoved(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{Offload: OffloadNever})
+	s := r.boot()
+	require.NoError(t, s.Put(ctx, "a", random(5000), nil))
+	require.NoError(t, s.Link(ctx, "b", "a", nil))
+	require.NoError(t, s.Put(ctx, "c", random(6000), nil))
+	require.NoError(t, s.Link(ctx, "d", "c", nil))
+	require.NoError(t, s.Remove("c", true))
+	r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: 1, Err: errDisk}) // after the records of the copies
+	require.ErrorIs(t, s.Sync(ctx), ErrNotDurable)
+	require.NoError(t, s.Sync(ctx))
+	s = r.reboot()
+	wantWhole(t, s, "a", random(5000))
+	wantWhole(t, s, "b", random(5000))
+	wantAbsent(t, s, "c")
+	wantWhole(t, s, "d", random(6000))
+}
+
 // A key that was linked again before its first record was forgotten has two records, of the same bytes.
 func TestCrashLinkedTwice(t *testing.T) {
 	ctx := context.Background()

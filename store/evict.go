@@ -402,12 +402,14 @@ func (c *core) followUp(list []copied) error {
 			again = append(again, master.Key{Tenant: p.key.Tenant, Name: name})
 		}
 	}
+	var err error
 	if len(gone) > 0 {
-		if err := c.deleteRecords(gone, false); err != nil {
-			return err
-		}
+		err = c.deleteRecords(gone, false)
 	}
-	return c.rewriteKeys(again)
+	if e := c.rewriteKeys(again); e != nil { // also when the other failed: nobody else would look at these links
+		err = e
+	}
+	return err
 }
 
 // roomOnSSD makes room for n more bytes on the SSD tier, below its watermark if it can.
