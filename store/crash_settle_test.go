@@ -26,6 +26,26 @@ func wantHard(t *testing.T, s *Store, key string, hard bool) {
 	require.Equal(t, hard, i.HardPin, "hard pin of %q", key)
 }
 
+// Repeating a change of a group's pins that could not be written writes it, for all members.
+func TestCrashGroupPinAfterFailure(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{})
+	s := r.boot()
+	hard := true
+	for _, key := range []string{"a", "b"} {
+		require.NoError(t, s.Put(ctx, key, random(5000), &PutOptions{Durable: true, Group: "g"}))
+	}
+	r.failApplies(0, false)
+	require.ErrorIs(t, s.SetGroupPins("g", PinChange{HardPin: &hard}), ErrNotDurable)
+	r.disk.Heal()
+	require.NoError(t, s.Put(ctx, "c", random(5000), &PutOptions{Durable: true, Group: "g"})) // which does change
+	require.NoError(t, s.SetGroupPins("g", PinChange{HardPin: &hard}))
+	s = r.reboot()
+	for _, key := range []string{"a", "b", "c"} {
+		wantHard(t, s, key, true)
+	}
+}
+
 // A copy of several objects of which one was removed meanwhile records the links of the others also if the removed one
 // can't be forgotten; or Sync says that it has not.
 func TestCrashSyncLinksBesideRemoved(t *testing.T) {

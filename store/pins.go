@@ -46,6 +46,9 @@ func (s *Store) SetGroupPins(group string, change PinChange) error {
 		return errors.WithMessagef(err, "pin group %.64q", group)
 	}
 	changed, err := s.m.PinGroup(s.key(group), p)
+	if err == nil && s.records.late.ever.Load() {
+		changed, err = s.m.Group(s.key(group)) // what did not change now may have changed before, and not be written
+	}
 	if err != nil || len(changed) == 0 {
 		return err
 	}
