@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,11 +20,142 @@ func (r *crashRig) failApplies(after int, applied bool) {
 	}
 }
 
+func setHard(s *Store, key string, hard bool) error {
+	return s.SetPins(key, PinChange{HardPin: &hard})
+}
+
 func wantHard(t *testing.T, s *Store, key string, hard bool) {
 	t.Helper()
 	i, err := s.Stat(key)
 	require.NoError(t, err)
 	require.Equal(t, hard, i.HardPin, "hard pin of %q", key)
+}
+
+// A failed put of a durable object may have left its record, with the pins of then.
+func TestCrashPinAfterFailedUpsert(t *testing.T) {
+	ctx := context.Background()
+	for _, size := range []int{6000, 200_000} {
+		r := newCrashRig(t, Options{FileBytes: 64 << 10})
+		s := r.boot()
+		require.NoError(t, s.Put(ctx, "k", random(5000), durably()))
+		r.failApplies(0, true)
+		require.ErrorIs(t, s.Upsert(ctx, "k", random(size), &PutOptions{Durable: true, OwnFile: true}), ErrNotDurable)
+		require.ErrorIs(t, setHard(s, "k", true), ErrNotDurable)
+		r.disk.Heal()
+		require.NoError(t, setHard(s, "k", true))
+		s = r.reboot()
+		wantHard(t, s, "k", true)
+		wantWhole(t, s, "k", random(5000))
+	}
+}
+
+// A failed copy to the SSD tier may have left its record; memory that survives has the pins of now.
+func TestCrashPinAfterFailedCopy(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{Offload: OffloadNever})
+	s := r.boot()
+	require.NoError(t, s.Put(ctx, "k", random(5000), nil))
+	r.failApplies(0, true)
+	require.ErrorIs(t, s.Sync(ctx), ErrNotDurable)
+	r.disk.Heal()
+	require.NoError(t, setHard(s, "k", true))
+	r.kill()
+	s = r.boot()
+	wantHard(t, s, "k", true)
+	wantWhole(t, s, "k", random(5000))
+}
+
+// Sync promises what is there, not what a failed put would have put there.
+func TestCrashSyncAfterFailedUpsert(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{Offload: OffloadNever})
+	s := r.boot()
+	require.NoError(t, s.Put(ctx, "k", random(5000), nil))
+	r.failApplies(0, true)
+	require.ErrorIs(t, s.Upsert(ctx, "k", random(6000), durably()), ErrNotDurable)
+	require.ErrorIs(t, s.Sync(ctx), ErrNotDurable)
+	r.disk.Heal()
+	require.NoError(t, s.Sync(ctx))
+	s = r.reboot()
+	wantWhole(t, s, "k", random(5000))
+}
+
+// What comes after a durable object whose end could not be written is not acknowledged before it is.
+func TestCrashAfterFailedRemove(t *testing.T) {
+	ctx := context.Background()
+	for name, then := range map[string]func(s *Store) error{
+		"put":    func(s *Store) error { return s.Put(ctx, "k", random(6000), nil) },
+		"link":   func(s *Store) error { return s.Link(ctx, "k", "other", nil) },
+		"upsert": func(s *Store) error { return s.Upsert(ctx, "k", random(6000), nil) },
+		"put, remove": func(s *Store) error {
+			_ = s.Put(ctx, "k", random(6000), nil)
+			return s.Remove("k", true)
+		},
+		"put, remove batch": func(s *Store) error {
+			_ = s.Put(ctx, "k", random(6000), nil)
+			return s.RemoveBatch([]string{"other", "k"}, true)[1]
+		},
+		"put, remove all": func(s *Store) error {
+			_ = s.Put(ctx, "k", random(6000), nil)
+			_, err := s.RemoveAll(ctx, true)
+			return err
+		},
+		"put, remove group": func(s *Store) error {
+			_ = s.Put(ctx, "k", random(6000), &PutOptions{Group: "g"})
+			_, err := s.RemoveGroup("g", true)
+			return err
+		},
+	} {
+		for _, healed := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				r := newCrashRig(t, Options{Offload: OffloadNever})
+				s := r.boot()
+				require.NoError(t, s.Put(ctx, "other", random(100), nil))
+				require.NoError(t, s.Put(ctx, "k", random(5000), durably()))
+				r.failApplies(0, false)
+				require.ErrorIs(t, s.Remove("k", true), ErrNotDurable)
+				if !healed {
+					require.ErrorIs(t, then(s), ErrNotDurable)
+					r.disk.Heal()
+					return
+				}
+				r.disk.Heal()
+				require.NoError(t, then(s))
+				s = r.reboot()
+				wantAbsent(t, s, "k")
+			})
+		}
+	}
+}
+
+// A removal must not overtake the end of what was there before, which somebody else is trying again.
+func TestCrashRemoveWaitsForRetry(t *testing.T) {
+	ctx := context.Background()
+	r := newCrashRig(t, Options{Offload: OffloadNever})
+	s := r.boot()
+	require.NoError(t, s.Put(ctx, "k", random(5000), durably()))
+	r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: 1, Err: errDisk})
+	r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: 2, Err: errDisk})
+	gate := r.holdApplyAfter(2) // the new record, the failed end of the old one, the retry: whoever does it
+	require.NoError(t, s.Upsert(ctx, "k", random(6000), durably()))
+	go func() { _ = s.freeForgotten() }()
+	<-gate.arrived
+	removed := make(chan error, 1)
+	go func() { removed <- s.Remove("k", true) }()
+	time.Sleep(30 * time.Millisecond) // it waits for the retry, or is about to
+	for i := range 1000 {
+		r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: 2 + i, Err: errDisk})
+	}
+	close(gate.release)
+	if err := <-removed; err != nil {
+		require.ErrorIs(t, err, ErrNotDurable)
+		r.disk.Heal()
+		return
+	}
+	r.powerFails(nil)
+	r.disk.Heal()
+	s = r.boot()
+	wantAbsent(t, s, "k")
 }
 
 // Repeating a change of a group's pins that could not be written writes it, for all members.

@@ -121,7 +121,7 @@ func uncommitted(p *staged, loc ssd.Loc) deletion {
 }
 
 func undone(k master.Key, gen uint64, loc ssd.Loc, size int64) deletion {
-	return deletion{key: k, gen: gen, space: forgotten{masterLoc(loc), len(k.Tenant) + 1 + len(k.Name), size}}
+	return deletion{key: k, gen: gen, owed: true, space: forgotten{masterLoc(loc), len(k.Tenant) + 1 + len(k.Name), size}}
 }
 
 // appendAll writes the objects to the SSD tier, making room there once if it is full.
@@ -157,6 +157,9 @@ func (s *Store) Sync(ctx context.Context) error {
 	err = s.offloadAll(ctx)
 	if err == nil {
 		err = s.rewriteLate()
+	}
+	if err == nil {
+		err = s.retryDeletes() // else a put that failed could come back in the place of what is there
 	}
 	if err == nil {
 		err = s.tier.Sync(ctx)

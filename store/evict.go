@@ -336,22 +336,25 @@ func (c *core) writeOffload(ctx context.Context, list []copied) (attached bool, 
 		undo[i] = undone(list[i].Key, list[i].Gen, locs[i], list[i].Size)
 		undo[i].ref, undo[i].keep = list[i].Ref, list[i].Flags&master.FlagSSD != 0
 	}
-	if err = c.tier.Sync(ctx); err == nil {
-		var late, busy []deletion
-		if late, busy, err = c.attach(list, locs, undo); err == nil {
-			c.undo(append(late, busy...))
-			if err = c.followUp(list); err == nil && len(busy) > 0 {
-				err = errors.WithMessagef(ErrBusy, "%.64q: what it has on the SSD tier is open", busy[0].key.Name)
-			}
-			return true, err
-		}
+	if err = c.tier.Sync(ctx); err != nil {
+		c.undo(undo)
+		return false, err
 	}
-	c.undo(undo)
-	return false, err
+	late, busy, err := c.attach(list, locs, undo)
+	if err != nil {
+		_ = c.freeForgotten() // what can't be forgotten now stays on the list
+		return false, err
+	}
+	c.undo(append(late, busy...))
+	if err = c.followUp(list); err == nil && len(busy) > 0 {
+		err = errors.WithMessagef(ErrBusy, "%.64q: what it has on the SSD tier is open", busy[0].key.Name)
+	}
+	return true, err
 }
 
 // attach writes the records of copies, then tells the master. An object that was removed meanwhile and lives on for its
-// links gets no record of its own. It returns what came too late, and what can't take the place of a bad replica now.
+// links gets no record of its own. It returns what came too late, and what can't take the place of a bad replica now. After
+// an error, undo is on the list of what the catalogue has to forget: who changes pins next finds it there.
 func (c *core) attach(list []copied, locs []ssd.Loc, undo []deletion) (late, busy []deletion, err error) {
 	c.records.Lock()
 	defer c.records.Unlock()
@@ -360,6 +363,7 @@ func (c *core) attach(list []copied, locs []ssd.Loc, undo []deletion) (late, bus
 		c.recordCopy(&b, &list[i], locs[i])
 	}
 	if err := b.apply(c.catalog, false); err != nil {
+		c.frees.addFailed(undo)
 		return nil, nil, err
 	}
 	for i := range list {
