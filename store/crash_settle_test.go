@@ -158,6 +158,44 @@ func TestCrashRemoveWaitsForRetry(t *testing.T) {
 	wantAbsent(t, s, "k")
 }
 
+// Pins that are changed while a durable put takes the object's place are in the record that wins.
+func TestCrashPinRacesUpsert(t *testing.T) {
+	ctx := context.Background()
+	for _, size := range []int{6000, 200_000} {
+		r := newCrashRig(t, Options{FileBytes: 64 << 10})
+		s := r.boot()
+		require.NoError(t, s.Put(ctx, "k", random(5000), durably()))
+		record := r.holdApply()
+		put, pinned := make(chan error, 1), make(chan error, 1)
+		go func() { put <- s.Upsert(ctx, "k", random(size), &PutOptions{Durable: true, OwnFile: true}) }()
+		<-record.arrived
+		go func() { pinned <- setHard(s, "k", true) }()
+		acknowledged := false
+		select {
+		case err := <-pinned:
+			require.NoError(t, err)
+			acknowledged = true
+		case <-time.After(30 * time.Millisecond):
+		}
+		next := r.holdApply()
+		close(record.release)
+		<-next.arrived
+		if acknowledged { // it must hold at any moment from here on
+			r.power.off.Store(true)
+			r.fs.Crash(nil)
+			r.disk.Crash(0)
+		}
+		close(next.release)
+		if err := <-put; !acknowledged {
+			require.NoError(t, err)
+			require.NoError(t, <-pinned)
+		}
+		s = r.reboot()
+		wantHard(t, s, "k", true)
+		wantWhole(t, s, "k", random(size))
+	}
+}
+
 // Repeating a change of a group's pins that could not be written writes it, for all members.
 func TestCrashGroupPinAfterFailure(t *testing.T) {
 	ctx := context.Background()

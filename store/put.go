@@ -295,18 +295,28 @@ var ssdNowhere master.Loc
 
 // commit makes a staged object visible.
 func (s *Store) commit(p *staged, loc master.Loc) error {
-	digest := sum.TableDigest(p.table)
-	p.release()
-	old, err := s.m.Commit(s.now(), p.o.Ref, p.o.Gen, digest, loc)
+	old, err := s.publish(p, loc)
 	if err != nil {
 		return err
 	}
+	return s.committed(p, old)
+}
+
+// publish is the master's part of commit.
+func (s *Store) publish(p *staged, loc master.Loc) (master.Replaced, error) {
+	digest := sum.TableDigest(p.table)
+	p.release()
+	return s.m.Commit(s.now(), p.o.Ref, p.o.Gen, digest, loc)
+}
+
+// committed is what is left of commit once the object is visible: to tell of it, and to forget what it replaced.
+func (s *Store) committed(p *staged, old master.Replaced) error {
 	s.counters.put(p.o.Size)
 	s.noticeUse(p.o.Size)
 	if s.feed.active() {
 		s.feed.send(Event{Kind: EventPut, Tenant: p.key.Tenant, Key: p.key.Name, Size: p.o.Size, Type: ObjectType(p.o.Kind)})
 	}
-	err = s.forgetOne(p.key.Tenant, p.key.Name, old)
+	err := s.forgetOne(p.key.Tenant, p.key.Name, old)
 	switch {
 	case p.o.Flags&master.FlagDurable != 0:
 		return nil // the forgetting is tried again; if a crash comes first, the newer generation wins
