@@ -216,6 +216,56 @@ func TestCrashGroupPinAfterFailure(t *testing.T) {
 	}
 }
 
+// An evicted object's record does not outlive the removal of a durable object that was put after it.
+func TestCrashPutAfterEviction(t *testing.T) {
+	ctx := context.Background()
+	for name, evict := range map[string]func(s *Store, group bool){
+		"from ssd": func(s *Store, group bool) { s.evict(ctx, 1<<20, 0); s.evictSSD(ctx, 1<<20) },
+		"from memory": func(s *Store, group bool) {
+			if group {
+				_ = s.Put(ctx, "late", random(100), &PutOptions{Group: "g"}) // is nowhere else
+			}
+			s.evict(ctx, 1<<20, 0)
+		},
+	} {
+		for _, group := range []string{"", "g"} {
+			if name == "from memory" && group == "" {
+				continue // stays on SSD
+			}
+			t.Run(name+group, func(t *testing.T) {
+				r := newCrashRig(t, Options{Offload: OffloadNever, LeaseTTL: time.Nanosecond})
+				s := r.boot()
+				require.NoError(t, s.Put(ctx, "k", random(5000), &PutOptions{Group: group}))
+				require.NoError(t, s.Sync(ctx))
+				gate := r.holdApply()
+				evicted, removed := make(chan struct{}), make(chan error, 1)
+				go func() { evict(s, group != ""); close(evicted) }()
+				<-gate.arrived
+				go func() {
+					err := s.Put(ctx, "k", random(6000), durably())
+					if err == nil {
+						err = s.Remove("k", true)
+					}
+					removed <- err
+				}()
+				select {
+				case err := <-removed: // it must hold at any moment from here on
+					removed <- err
+					r.power.off.Store(true)
+					r.fs.Crash(nil)
+					r.disk.Crash(0)
+				case <-time.After(30 * time.Millisecond):
+				}
+				close(gate.release)
+				<-evicted
+				require.NoError(t, <-removed)
+				s = r.reboot()
+				wantAbsent(t, s, "k")
+			})
+		}
+	}
+}
+
 // A copy of several objects of which one was removed meanwhile records the links of the others also if the removed one
 // can't be forgotten; or Sync says that it has not.
 func TestCrashSyncLinksBesideRemoved(t *testing.T) {

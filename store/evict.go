@@ -152,20 +152,39 @@ func batchLen(victims []master.Victim) int {
 func (c *core) evictBatch(batch []master.Victim, spare bool) (freed, stuck int64) {
 	for _, v := range batch {
 		v.Spare = spare
-		gone, err := c.m.Evict(c.now(), v, master.TierMemory)
+		left, err := c.evictOne(v)
 		if err != nil { // it was read or removed meanwhile, or a group must stay because a member could not be copied
 			stuck += v.Size
-			continue
 		}
-		for _, e := range gone {
-			freed += e.Size
-			c.noteEvicted(e, TierMemory)
-			if e.Removed {
-				_ = c.forgetOne(e.Tenant, e.Name, e.Gone) // a record that stays is void at the next Open
-			}
-		}
+		freed += left
 	}
 	return freed, stuck
+}
+
+// evictOne lets a victim leave memory. The records of a group's members go with them, before a durable put of one of
+// their keys can be acknowledged: an old record must not outlive the removal of a newer object.
+func (c *core) evictOne(v master.Victim) (freed int64, err error) {
+	if v.Group && c.catalog != nil {
+		c.records.Lock()
+		defer c.records.Unlock()
+	}
+	gone, err := c.m.Evict(c.now(), v, master.TierMemory)
+	var list []deletion
+	for _, e := range gone {
+		freed += e.Size
+		c.noteEvicted(e, TierMemory)
+		switch {
+		case !e.Removed || e.Gone.Pinned == 0:
+		case v.Group:
+			list = append(list, deletion{key: e.Key, gen: e.Gen, pinned: e.Gone.Pinned})
+		default:
+			_ = c.forgetOne(e.Tenant, e.Name, e.Gone) // what fails is tried again
+		}
+	}
+	if len(list) > 0 {
+		_ = c.deleteRecords(list, false) // what fails is tried again
+	}
+	return freed, err
 }
 
 func (c *core) noteEvicted(e master.Evicted, t Tier) {
@@ -437,16 +456,14 @@ func (c *core) evictSSD(ctx context.Context, need int64) {
 	c.evicting.ssd.Lock()
 	defer c.evicting.ssd.Unlock()
 	victims, _ := c.m.Victims(c.now(), master.TierSSD, policy.Need{Bytes: need}, policy.Config{})
-	for _, e := range c.dropFromSSD(ctx, victims) {
-		_ = c.forgetOne(e.Tenant, e.Name, e.Gone) // what fails is tried again
-	}
+	c.dropFromSSD(ctx, victims)
 	c.runEffects()
 	_ = c.freeForgotten()
 }
 
-// dropFromSSD evicts victims and forgets the records of those that stay in memory; a copy back to the SSD tier waits
-// until it has. It returns those that were nowhere else.
-func (c *core) dropFromSSD(ctx context.Context, victims []master.Victim) (removed []master.Evicted) {
+// dropFromSSD evicts victims and forgets their records; a copy back to the SSD tier of those that stay in memory waits
+// until it has, and so does a durable put of the others' keys.
+func (c *core) dropFromSSD(ctx context.Context, victims []master.Victim) {
 	c.records.Lock()
 	defer c.records.Unlock()
 	var list []deletion
@@ -460,18 +477,16 @@ func (c *core) dropFromSSD(ctx context.Context, victims []master.Victim) (remove
 		}
 		for _, e := range gone {
 			c.noteEvicted(e, TierSSD)
-			if e.Removed {
-				removed = append(removed, e)
-				continue
+			d := deletion{key: e.Key, gen: e.Gen, pinned: e.Gone.Pinned}
+			if !e.Removed {
+				d.space = forgotten{e.SSD, len(e.Tenant) + 1 + len(e.Name), e.Size}
 			}
-			space := forgotten{e.SSD, len(e.Tenant) + 1 + len(e.Name), e.Size}
-			list = append(list, deletion{key: e.Key, gen: e.Gen, space: space})
+			list = append(list, d)
 		}
 	}
 	if len(list) > 0 {
-		_ = c.deleteRecords(list, false)
+		_ = c.deleteRecords(list, false) // what fails is tried again
 	}
-	return removed
 }
 
 // Room reports how many bytes a tier could take now, and how many more if everything left it that may: what is leased,
