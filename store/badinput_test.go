@@ -169,7 +169,7 @@ func TestValidateReportsEverything(t *testing.T) {
 // TestCodes is the contract with callers that hard-code upstream's numbers.
 func TestCodes(t *testing.T) {
 	for err, code := range map[error]int{
-		nil: 0, io.EOF: -1, ErrInvalidKey: -400, ErrInvalidParams: -600, ErrTooLarge: -600, ErrBufferTooSmall: -600,
+		nil: 0, io.EOF: -1, ErrInvalidKey: -400, ErrInvalidParams: -600, ErrTooLarge: -200, ErrBufferTooSmall: -600,
 		ErrNoSpace: -200, ErrExists: -705, ErrNotWriter: -601, ErrNotFound: -704, ErrNotReady: -703, ErrHasLease: -706,
 		ErrBusy: -714, ErrClosed: -1010, ErrMemoryLimit: -200, ErrNoReplica: -702,
 	} {

@@ -178,7 +178,7 @@ func (s *Store) RemoveBatch(keys []string, force bool) []error {
 	}
 	if err := s.forget(s.tenant, keys, gone); err != nil {
 		for i := range errs {
-			if errs[i] == nil && gone[i].Pinned != 0 {
+			if errs[i] == nil && (gone[i].Pinned != 0 || s.frees.owesAny(s.tenant, keys[i:i+1])) {
 				errs[i] = err
 			}
 		}

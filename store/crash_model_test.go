@@ -131,7 +131,10 @@ func (k *crashKey) done(x crashEffect) {
 	same := old != nil && k.cur != nil && old.Ver == x.Ver && old.Of == x.Of
 	k.synced = k.synced && same
 	if x.Durable || old != nil && old.Durable {
-		k.maybe, k.older = nil, nil // this is never undone
+		// This is never undone. But what x really ended is perhaps not old but something that failed since and was
+		// visible all the same, and the end of that is promised only if it was durable itself.
+		k.older = slices.DeleteFunc(k.maybe, func(m crashEffect) bool { return x.Durable || m.Durable || m.Gone })
+		k.maybe = nil
 		return
 	}
 	k.older = append(k.older, k.maybe...)

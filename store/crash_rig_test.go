@@ -190,14 +190,18 @@ func (f *powerFile) PunchHole(off, n int64) error {
 	return f.File.PunchHole(off, n)
 }
 
-// applyGate stops the next Apply that has changes, before it does anything.
+// applyGate stops one Apply that has changes, before it does anything.
 type applyGate struct {
+	after            atomic.Int32 // how many pass before
 	arrived, release chan struct{}
 }
 
-// holdApply arms a gate.
-func (r *crashRig) holdApply() *applyGate {
-	g := &applyGate{make(chan struct{}), make(chan struct{})}
+// holdApply arms a gate for the next Apply.
+func (r *crashRig) holdApply() *applyGate { return r.holdApplyAfter(0) }
+
+func (r *crashRig) holdApplyAfter(n int32) *applyGate {
+	g := &applyGate{arrived: make(chan struct{}), release: make(chan struct{})}
+	g.after.Store(n)
 	r.gate.Store(g)
 	return g
 }
@@ -209,7 +213,7 @@ type gatedCatalog struct {
 
 func (c gatedCatalog) Apply(b *catalog.Batch, sync bool) error {
 	if b.Len() > 0 {
-		if g := c.r.gate.Swap(nil); g != nil {
+		if g := c.r.gate.Load(); g != nil && g.after.Add(-1) < 0 && c.r.gate.CompareAndSwap(g, nil) {
 			close(g.arrived)
 			<-g.release
 		}

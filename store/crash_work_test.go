@@ -133,10 +133,10 @@ func (w *crashWorker) did(err error, effects ...crashEffect) {
 	}
 }
 
-// clear makes sure what a key has after an operation on it failed.
-func (w *crashWorker) clear(key string) {
+// clear makes sure what a key has after an operation on it failed. It reports whether that is known now.
+func (w *crashWorker) clear(key string) bool {
 	if !w.unsure[key] {
-		return
+		return true
 	}
 	i, err := w.s.Stat(key)
 	old, had := w.have[key]
@@ -149,16 +149,22 @@ func (w *crashWorker) clear(key string) {
 	default: // it is something else: start anew
 		x := crashEffect{Key: key, Gone: true}
 		if w.j.do([]crashEffect{x}, func() error { return w.s.Remove(key, true) }) != nil {
-			return
+			if _, err := w.s.Stat(key); err == nil {
+				return false
+			}
+			// Only the record is left. Nobody inherits the pins of what was there.
 		}
 		delete(w.have, key)
 	}
 	delete(w.unsure, key)
+	return true
 }
 
 func (w *crashWorker) put() {
 	key := w.key()
-	w.clear(key)
+	if !w.clear(key) {
+		return
+	}
 	x, o := w.fresh(key)
 	v := x.value()
 	w.did(w.j.do([]crashEffect{x}, func() error {
@@ -183,7 +189,9 @@ func (w *crashWorker) batch() {
 	var effects []crashEffect
 	for _, i := range w.rng.Perm(crashKeys)[:3] {
 		key := fmt.Sprintf("%s%d", w.name, i)
-		w.clear(key)
+		if !w.clear(key) {
+			continue
+		}
 		x, o := w.fresh(key)
 		effects = append(effects, x)
 		items = append(items, PutItem{Key: key, Parts: [][]byte{x.value()}, Opts: o})
@@ -219,7 +227,9 @@ func (j *crashJournal) nested(effects []crashEffect, fn func() []error) (errs []
 
 func (w *crashWorker) writer() {
 	key := w.key()
-	w.clear(key)
+	if !w.clear(key) {
+		return
+	}
 	x, o := w.fresh(key)
 	v := x.value()
 	end := w.rng.IntN(8)

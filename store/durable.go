@@ -16,32 +16,67 @@ import (
 // commitDurable makes staged objects durable, then visible, with one sync for all of them. It returns an error per
 // object.
 func (s *Store) commitDurable(ctx context.Context, puts []*staged) []error {
-	errs := make([]error, len(puts))
 	locs, err := s.appendAll(ctx, puts)
 	if half := len(puts) / 2; half > 0 && errors.Is(named(err), ErrNoSpace) {
 		// Perhaps some fit. Nothing of them was written: a record must not be written twice, see retryDeletes.
 		return append(s.commitDurable(ctx, puts[:half]), s.commitDurable(ctx, puts[half:])...)
 	}
-	if err == nil {
-		err = s.recordDurable(ctx, puts, locs)
-	}
 	if err != nil {
-		for i, p := range puts {
-			s.abort(p)
-			errs[i] = notDurable(err, p.key)
-		}
-		return errs
+		return s.notCommitted(puts, err)
+	}
+	return s.commitAppended(ctx, puts, locs)
+}
+
+// notCommitted gives puts up.
+func (s *Store) notCommitted(puts []*staged, why error) []error {
+	errs := make([]error, len(puts))
+	for i, p := range puts {
+		s.abort(p)
+		errs[i] = notDurable(why, p.key)
+	}
+	return errs
+}
+
+// commitAppended is commitDurable once the bytes are written.
+func (s *Store) commitAppended(ctx context.Context, puts []*staged, locs []ssd.Loc) []error {
+	if err := s.tier.Sync(ctx); err != nil {
+		s.undo(uncommittedAll(puts, locs))
+		return s.notCommitted(puts, err)
+	}
+	olds, errs, err := s.publishDurable(puts, locs)
+	if err != nil {
+		return s.notCommitted(puts, err)
 	}
 	var lost []deletion
 	for i, p := range puts {
-		if errs[i] = s.commit(p, masterLoc(locs[i])); errs[i] != nil {
+		if errs[i] != nil {
 			lost = append(lost, uncommitted(p, locs[i]))
 			continue
 		}
+		_ = s.committed(p, olds[i]) // a durable put does not depend on what it replaced
 		errs[i] = s.rewriteInherited(p)
 	}
 	s.undo(lost)
 	return errs
+}
+
+// publishDurable writes the records of objects whose bytes are on stable storage, then makes the objects visible. Who
+// changes the pins of an object that one of them replaces waits from when these are inherited until the new object has
+// them: the record of the new one would otherwise win over his after a crash. An error is that of the records: nothing
+// became visible. errs is what went wrong with single objects.
+func (s *Store) publishDurable(puts []*staged, locs []ssd.Loc) (olds []master.Replaced, errs []error, err error) {
+	s.records.RLock()
+	if err = s.recordDurable(puts, locs); err != nil {
+		s.records.RUnlock()
+		_ = s.freeForgotten() // what can't be forgotten now stays on the list
+		return nil, nil, err
+	}
+	defer s.records.RUnlock()
+	olds, errs = make([]master.Replaced, len(puts)), make([]error, len(puts))
+	for i, p := range puts {
+		olds[i], errs[i] = s.publish(p, masterLoc(locs[i]))
+	}
+	return olds, errs, nil
 }
 
 // inherit gives the record of a replacing put what the master will give the object: pins and group of the old one.
@@ -94,25 +129,37 @@ type durabilityError struct{ cause error }
 func (e durabilityError) Error() string   { return ErrNotDurable.Error() + ": " + e.cause.Error() }
 func (e durabilityError) Unwrap() []error { return []error{ErrNotDurable, e.cause} }
 
-// recordDurable puts appended bytes, then metadata, on stable storage.
-func (s *Store) recordDurable(ctx context.Context, puts []*staged, locs []ssd.Loc) error {
+// recordDurable writes the records of puts. The caller holds records for reading. What fails is on the list of what the
+// catalogue has to forget when it returns.
+func (s *Store) recordDurable(puts []*staged, locs []ssd.Loc) error {
 	var b changes
-	lost := make([]deletion, len(puts))
 	for i, p := range puts {
 		p.o.Digest = sum.TableDigest(p.table)
 		s.inherit(p)
 		r := catalogueRecord(p.key, &p.o, p.group, true, locs[i])
+		if loc := locs[i]; loc.Own != 0 {
+			var err error
+			if _, r.OwnMtime, err = s.tier.OwnStamp(loc.Own); err != nil {
+				s.frees.addFailed(uncommittedAll(puts, locs))
+				return err
+			}
+			s.stamps.put(ssdStamp(loc.Own), fileID{p.o.Size, r.OwnMtime})
+		}
 		b.Put(&r)
-		lost[i] = uncommitted(p, locs[i])
 	}
-	err := s.tier.Sync(ctx)
-	if err == nil {
-		err = b.apply(s.catalog, true)
-	}
+	err := b.apply(s.catalog, true)
 	if err != nil {
-		s.undo(lost)
+		s.frees.addFailed(uncommittedAll(puts, locs))
 	}
 	return err
+}
+
+func uncommittedAll(puts []*staged, locs []ssd.Loc) []deletion {
+	lost := make([]deletion, len(puts))
+	for i, p := range puts {
+		lost[i] = uncommitted(p, locs[i])
+	}
+	return lost
 }
 
 // uncommitted is what undo is to take back of a put.
@@ -121,7 +168,7 @@ func uncommitted(p *staged, loc ssd.Loc) deletion {
 }
 
 func undone(k master.Key, gen uint64, loc ssd.Loc, size int64) deletion {
-	return deletion{key: k, gen: gen, space: forgotten{masterLoc(loc), len(k.Tenant) + 1 + len(k.Name), size}}
+	return deletion{key: k, gen: gen, owed: true, space: forgotten{masterLoc(loc), len(k.Tenant) + 1 + len(k.Name), size}}
 }
 
 // appendAll writes the objects to the SSD tier, making room there once if it is full.
@@ -157,6 +204,9 @@ func (s *Store) Sync(ctx context.Context) error {
 	err = s.offloadAll(ctx)
 	if err == nil {
 		err = s.rewriteLate()
+	}
+	if err == nil {
+		err = s.retryDeletes() // else a put that failed could come back in the place of what is there
 	}
 	if err == nil {
 		err = s.tier.Sync(ctx)

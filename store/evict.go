@@ -152,20 +152,39 @@ func batchLen(victims []master.Victim) int {
 func (c *core) evictBatch(batch []master.Victim, spare bool) (freed, stuck int64) {
 	for _, v := range batch {
 		v.Spare = spare
-		gone, err := c.m.Evict(c.now(), v, master.TierMemory)
+		left, err := c.evictOne(v)
 		if err != nil { // it was read or removed meanwhile, or a group must stay because a member could not be copied
 			stuck += v.Size
-			continue
 		}
-		for _, e := range gone {
-			freed += e.Size
-			c.noteEvicted(e, TierMemory)
-			if e.Removed {
-				_ = c.forgetOne(e.Tenant, e.Name, e.Gone) // a record that stays is void at the next Open
-			}
-		}
+		freed += left
 	}
 	return freed, stuck
+}
+
+// evictOne lets a victim leave memory. The records of a group's members go with them, before a durable put of one of
+// their keys can be acknowledged: an old record must not outlive the removal of a newer object.
+func (c *core) evictOne(v master.Victim) (freed int64, err error) {
+	if v.Group && c.catalog != nil {
+		c.records.Lock()
+		defer c.records.Unlock()
+	}
+	gone, err := c.m.Evict(c.now(), v, master.TierMemory)
+	var list []deletion
+	for _, e := range gone {
+		freed += e.Size
+		c.noteEvicted(e, TierMemory)
+		switch {
+		case !e.Removed || e.Gone.Pinned == 0:
+		case v.Group:
+			list = append(list, deletion{key: e.Key, gen: e.Gen, pinned: e.Gone.Pinned})
+		default:
+			_ = c.forgetOne(e.Tenant, e.Name, e.Gone) // what fails is tried again
+		}
+	}
+	if len(list) > 0 {
+		_ = c.deleteRecords(list, false) // what fails is tried again
+	}
+	return freed, err
 }
 
 func (c *core) noteEvicted(e master.Evicted, t Tier) {
@@ -336,22 +355,25 @@ func (c *core) writeOffload(ctx context.Context, list []copied) (attached bool, 
 		undo[i] = undone(list[i].Key, list[i].Gen, locs[i], list[i].Size)
 		undo[i].ref, undo[i].keep = list[i].Ref, list[i].Flags&master.FlagSSD != 0
 	}
-	if err = c.tier.Sync(ctx); err == nil {
-		var late, busy []deletion
-		if late, busy, err = c.attach(list, locs, undo); err == nil {
-			c.undo(append(late, busy...))
-			if err = c.followUp(list); err == nil && len(busy) > 0 {
-				err = errors.WithMessagef(ErrBusy, "%.64q: what it has on the SSD tier is open", busy[0].key.Name)
-			}
-			return true, err
-		}
+	if err = c.tier.Sync(ctx); err != nil {
+		c.undo(undo)
+		return false, err
 	}
-	c.undo(undo)
-	return false, err
+	late, busy, err := c.attach(list, locs, undo)
+	if err != nil {
+		_ = c.freeForgotten() // what can't be forgotten now stays on the list
+		return false, err
+	}
+	c.undo(append(late, busy...))
+	if err = c.followUp(list); err == nil && len(busy) > 0 {
+		err = errors.WithMessagef(ErrBusy, "%.64q: what it has on the SSD tier is open", busy[0].key.Name)
+	}
+	return true, err
 }
 
 // attach writes the records of copies, then tells the master. An object that was removed meanwhile and lives on for its
-// links gets no record of its own. It returns what came too late, and what can't take the place of a bad replica now.
+// links gets no record of its own. It returns what came too late, and what can't take the place of a bad replica now. After
+// an error, undo is on the list of what the catalogue has to forget: who changes pins next finds it there.
 func (c *core) attach(list []copied, locs []ssd.Loc, undo []deletion) (late, busy []deletion, err error) {
 	c.records.Lock()
 	defer c.records.Unlock()
@@ -360,6 +382,7 @@ func (c *core) attach(list []copied, locs []ssd.Loc, undo []deletion) (late, bus
 		c.recordCopy(&b, &list[i], locs[i])
 	}
 	if err := b.apply(c.catalog, false); err != nil {
+		c.frees.addFailed(undo)
 		return nil, nil, err
 	}
 	for i := range list {
@@ -402,12 +425,14 @@ func (c *core) followUp(list []copied) error {
 			again = append(again, master.Key{Tenant: p.key.Tenant, Name: name})
 		}
 	}
+	var err error
 	if len(gone) > 0 {
-		if err := c.deleteRecords(gone, false); err != nil {
-			return err
-		}
+		err = c.deleteRecords(gone, false)
 	}
-	return c.rewriteKeys(again)
+	if e := c.rewriteKeys(again); e != nil { // also when the other failed: nobody else would look at these links
+		err = e
+	}
+	return err
 }
 
 // roomOnSSD makes room for n more bytes on the SSD tier, below its watermark if it can.
@@ -431,16 +456,14 @@ func (c *core) evictSSD(ctx context.Context, need int64) {
 	c.evicting.ssd.Lock()
 	defer c.evicting.ssd.Unlock()
 	victims, _ := c.m.Victims(c.now(), master.TierSSD, policy.Need{Bytes: need}, policy.Config{})
-	for _, e := range c.dropFromSSD(ctx, victims) {
-		_ = c.forgetOne(e.Tenant, e.Name, e.Gone) // what fails is tried again
-	}
+	c.dropFromSSD(ctx, victims)
 	c.runEffects()
 	_ = c.freeForgotten()
 }
 
-// dropFromSSD evicts victims and forgets the records of those that stay in memory; a copy back to the SSD tier waits
-// until it has. It returns those that were nowhere else.
-func (c *core) dropFromSSD(ctx context.Context, victims []master.Victim) (removed []master.Evicted) {
+// dropFromSSD evicts victims and forgets their records; a copy back to the SSD tier of those that stay in memory waits
+// until it has, and so does a durable put of the others' keys.
+func (c *core) dropFromSSD(ctx context.Context, victims []master.Victim) {
 	c.records.Lock()
 	defer c.records.Unlock()
 	var list []deletion
@@ -454,18 +477,16 @@ func (c *core) dropFromSSD(ctx context.Context, victims []master.Victim) (remove
 		}
 		for _, e := range gone {
 			c.noteEvicted(e, TierSSD)
-			if e.Removed {
-				removed = append(removed, e)
-				continue
+			d := deletion{key: e.Key, gen: e.Gen, pinned: e.Gone.Pinned}
+			if !e.Removed {
+				d.space = forgotten{e.SSD, len(e.Tenant) + 1 + len(e.Name), e.Size}
 			}
-			space := forgotten{e.SSD, len(e.Tenant) + 1 + len(e.Name), e.Size}
-			list = append(list, deletion{key: e.Key, gen: e.Gen, space: space})
+			list = append(list, d)
 		}
 	}
 	if len(list) > 0 {
-		_ = c.deleteRecords(list, false)
+		_ = c.deleteRecords(list, false) // what fails is tried again
 	}
-	return removed
 }
 
 // Room reports how many bytes a tier could take now, and how many more if everything left it that may: what is leased,

@@ -67,16 +67,20 @@ type deletion struct {
 	ref    master.Ref // with keep, of the object
 	pinned master.Ref // to release, if not 0
 	space  forgotten  // to free, if its size is not 0
+	owed   bool       // the record would break a promise if it came back: see settle
 }
 
 // freeList is space that may be freed after the catalogue's next sync, and records that it could not be brought to
 // forget yet. Until it has, their space stays.
 type freeList struct {
-	freeing sync.Mutex // taken before all others
+	freeing  sync.Mutex // taken before all others
+	retrying sync.Mutex // taken before records: who finds nothing failed may rely on it that it is done
 	sync.Mutex
 	list   []forgotten
 	linked []forgotten // files that were to be freed but have hard links
 	failed []deletion
+	owed   map[master.Key]int // how many of failed, and of those that are being retried, are owed
+	owing  atomic.Bool        // there is one: most calls need not look
 }
 
 func (f *freeList) keep(space forgotten) {
@@ -114,11 +118,50 @@ func (f *freeList) addFailed(list []deletion) {
 	for _, d := range list {
 		d.key = cloneKey(d.key)
 		f.failed = append(f.failed, d)
+		if !d.owed {
+			continue
+		}
+		if f.owed == nil {
+			f.owed = make(map[master.Key]int)
+		}
+		f.owed[d.key]++
+		f.owing.Store(true)
 	}
 }
 
 func cloneKey(k master.Key) master.Key {
 	return master.Key{Tenant: strings.Clone(k.Tenant), Name: strings.Clone(k.Name)}
+}
+
+// putBack returns what takeFailed took and could not be done.
+func (f *freeList) putBack(list []deletion) {
+	f.Lock()
+	f.failed = append(f.failed, list...)
+	f.Unlock()
+}
+
+// paid strikes out what takeFailed took and was done.
+func (f *freeList) paid(list []deletion) {
+	f.Lock()
+	defer f.Unlock()
+	for _, d := range list {
+		if !d.owed {
+			continue
+		}
+		if f.owed[d.key]--; f.owed[d.key] == 0 {
+			delete(f.owed, d.key)
+		}
+	}
+	f.owing.Store(len(f.owed) > 0)
+}
+
+func (f *freeList) owesAny(tenant string, names []string) bool {
+	if !f.owing.Load() {
+		return false
+	}
+	f.Lock()
+	defer f.Unlock()
+	return slices.ContainsFunc(names, func(name string) bool { return f.owed[master.Key{Tenant: tenant, Name: name}] > 0 })
 }
 
 func (f *freeList) takeFailed() []deletion {
@@ -201,13 +244,17 @@ func (c *core) deleteRecords(list []deletion, sync bool) error {
 // retryDeletes tries again what deleteRecords could not do. Meanwhile an object that only left the SSD tier may be
 // there again: then its record is the new one.
 func (c *core) retryDeletes() error {
+	c.frees.retrying.Lock()
+	defer c.frees.retrying.Unlock()
 	list := c.frees.takeFailed()
 	if len(list) == 0 {
 		return nil
 	}
 	c.records.Lock()
 	var b changes
+	sync := false
 	for _, d := range list {
+		sync = sync || d.owed
 		if o, err := c.m.Stat(d.key); err != nil || o.Gen != d.gen || o.Flags&master.FlagSSD == 0 {
 			b.Delete(d.key.Tenant, d.key.Name, d.gen)
 		} else if d.keep {
@@ -218,12 +265,13 @@ func (c *core) retryDeletes() error {
 			c.recordLinksOf(&b, d.key.Tenant, d.ref, d.gen, master.Loc{})
 		}
 	}
-	err := b.apply(c.catalog, false)
+	err := b.apply(c.catalog, sync)
 	c.records.Unlock()
 	if err != nil {
-		c.frees.addFailed(list)
+		c.frees.putBack(list)
 		return errors.WithMessage(err, "catalogue")
 	}
+	c.frees.paid(list)
 	for _, d := range list {
 		if d.pinned != 0 {
 			c.m.Release(d.pinned)
@@ -233,6 +281,19 @@ func (c *core) retryDeletes() error {
 		}
 	}
 	c.runEffects()
+	return nil
+}
+
+// settle makes sure that the catalogue has forgotten, on stable storage, what it once failed to forget of these keys: a
+// removed durable object, or a put that failed and whose record may be there all the same. Until it has, what happens to
+// these keys next must not be acknowledged: after a crash the record would be the newest.
+func (c *core) settle(tenant string, names ...string) error {
+	if !c.frees.owesAny(tenant, names) {
+		return nil
+	}
+	if err := c.retryDeletes(); err != nil {
+		return errors.WithMessage(durabilityError{named(err)}, "catalogue")
+	}
 	return nil
 }
 
@@ -246,12 +307,13 @@ func (c *core) forget(tenant string, names []string, gone []master.Replaced) err
 	sync := false
 	for i, g := range gone {
 		if g.Pinned != 0 {
-			list = append(list, deletion{key: master.Key{Tenant: tenant, Name: names[i]}, gen: g.Gen, pinned: g.Pinned})
+			k := master.Key{Tenant: tenant, Name: names[i]}
+			list = append(list, deletion{key: k, gen: g.Gen, pinned: g.Pinned, owed: g.Durable})
 			sync = sync || g.Durable
 		}
 	}
 	if len(list) == 0 {
-		return nil
+		return c.settle(tenant, names...)
 	}
 	err := c.retryDeletes() // they may name the same keys, and this must not come back
 	if err != nil {
@@ -268,8 +330,11 @@ func (c *core) forget(tenant string, names []string, gone []master.Replaced) err
 }
 
 func (c *core) forgetOne(tenant, name string, g master.Replaced) error {
-	if g.Pinned == 0 || c.catalog == nil {
+	switch {
+	case c.catalog == nil:
 		return nil
+	case g.Pinned == 0:
+		return c.settle(tenant, name)
 	}
 	return c.forget(tenant, []string{name}, []master.Replaced{g})
 }

@@ -123,20 +123,7 @@ func (a *actor) batch(key string) {
 		items = append(items, PutItem{k, [][]byte{p}, opts})
 		objects = append(objects, o)
 	}
-	items = append(items, PutItem{Key: "", Parts: [][]byte{{1}}})
-	errs := a.s.PutBatch(ctx, items)
-	a.check(errors.Is(errs[4], ErrInvalidKey), "put of an empty key in a batch: %v", errs[4])
-	// Durable items of a batch become visible after all others.
-	for _, durable := range []bool{false, true} {
-		for i, o := range objects {
-			if o.durable == durable {
-				if errors.Is(errs[i], ErrExists) { // perhaps because of another item of this batch
-					continue
-				}
-				a.model.put(a, items[i].Key, o, false, errs[i])
-			}
-		}
-	}
+	a.putBatch(items, objects)
 	gets := make([]GetItem, len(objects))
 	for i, o := range objects {
 		gets[i] = GetItem{Key: items[i].Key, Dst: [][]byte{make([]byte, o.size)}}
@@ -151,6 +138,36 @@ func (a *actor) batch(key string) {
 			a.model.gone(a, g.Key)
 		} else if a.model.found(a, g.Key, nil) {
 			a.check(bytes.Equal(gets[i].Dst[0][:g.N], a.want(g.Key)), "batch get of %s: wrong bytes", g.Key)
+		}
+	}
+}
+
+// putBatch puts items, which are objects, and an item that is bad.
+func (a *actor) putBatch(items []PutItem, objects []*object) {
+	items = append(items, PutItem{Key: "", Parts: [][]byte{{1}}})
+	errs := a.s.PutBatch(context.Background(), items)
+	a.check(errors.Is(errs[len(objects)], ErrInvalidKey), "put of an empty key in a batch: %v", errs[len(objects)])
+	// What is put again was gone before. All of it is, before the group of one is judged: another of its members may be
+	// there again, by another item.
+	before := make(model)
+	for i, err := range errs[:len(objects)] {
+		if key := items[i].Key; err == nil && a.model[key] != nil {
+			before[key] = a.model[key]
+			delete(a.model, key)
+		}
+	}
+	for key, o := range before {
+		a.model.evicted(a, key, o)
+	}
+	// Durable items of a batch become visible after all others.
+	for _, durable := range []bool{false, true} {
+		for i, o := range objects {
+			if o.durable == durable {
+				if errors.Is(errs[i], ErrExists) { // perhaps because of another item of this batch
+					continue
+				}
+				a.model.put(a, items[i].Key, o, false, errs[i])
+			}
 		}
 	}
 }
@@ -242,6 +259,32 @@ func (a *actor) shared() {
 		}
 	}
 	a.ok(err, "shared %s", key)
+}
+
+// TestModelOfEvictedGroup puts members of a group again, in one batch and in any order, after it was evicted.
+func TestModelOfEvictedGroup(t *testing.T) {
+	s := openTest(t, Options{MemoryBytes: MinMemoryBytes, LeaseTTL: time.Nanosecond})
+	a := &actor{s: s, name: "a", model: make(model)}
+	put := func(names ...string) {
+		var items []PutItem
+		var objects []*object
+		for _, name := range names {
+			a.nextID++
+			o := &object{src: name, id: a.nextID, size: 100, order: a.nextID, group: "g"}
+			objects = append(objects, o)
+			items = append(items, PutItem{name, [][]byte{value(name, o.id, o.size)}, &PutOptions{Group: "g"}})
+		}
+		a.putBatch(items, objects)
+	}
+	for range 2 {
+		put("a/1", "a/2", "a/3", "a/4")
+		require.Positive(t, s.evict(context.Background(), 400, 0))
+		put("a/4", "a/1")
+		require.Len(t, a.model, 2)
+		require.Positive(t, s.evict(context.Background(), 400, 0))
+	}
+	a.probe("a/1")
+	require.Empty(t, a.model)
 }
 
 func TestModel(t *testing.T) {

@@ -68,12 +68,15 @@ type object struct {
 // gone takes note that key was not found, which must have been allowed. The group that it was in was evicted whole:
 // members that were put before it are gone as well.
 func (m model) gone(a *actor, key string) {
-	o := m[key]
-	if o == nil {
-		return
+	if o := m[key]; o != nil {
+		delete(m, key)
+		m.evicted(a, key, o)
 	}
+}
+
+// evicted is gone for what the model has forgotten already.
+func (m model) evicted(a *actor, key string, o *object) {
 	a.check(!o.hard && !o.durable, "%s is gone: %+v", key, *o)
-	delete(m, key)
 	for other, x := range m {
 		if o.group == "" || x.group != o.group || x.order > o.order {
 			continue

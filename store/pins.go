@@ -28,8 +28,11 @@ func (s *Store) SetPins(key string, change PinChange) error {
 		return errors.WithMessagef(err, "pin %.64q", key)
 	}
 	changed, err := s.m.Pin(s.key(key), p)
-	if err != nil || !changed && !s.records.late.ever.Load() {
+	switch {
+	case err != nil:
 		return s.badKey(key, err)
+	case !changed && !s.records.late.ever.Load():
+		return s.settle(s.tenant, key)
 	}
 	return s.rewrite([]string{key})
 }
@@ -46,6 +49,9 @@ func (s *Store) SetGroupPins(group string, change PinChange) error {
 		return errors.WithMessagef(err, "pin group %.64q", group)
 	}
 	changed, err := s.m.PinGroup(s.key(group), p)
+	if err == nil && (s.records.late.ever.Load() || s.frees.owing.Load()) {
+		changed, err = s.m.Group(s.key(group)) // what did not change now may have changed before, and not be written
+	}
 	if err != nil || len(changed) == 0 {
 		return err
 	}
@@ -112,9 +118,11 @@ func (s *Store) Link(ctx context.Context, key, target string, opts *PutOptions) 
 			_ = s.unlink(q.Key)
 			return errors.WithMessagef(ErrBusy, "link %.64q: %.64q was replaced meanwhile", key, target)
 		}
-		return nil
+		err = s.settle(s.tenant, key)
+	} else {
+		err = s.rewrite([]string{key})
 	}
-	if err := s.rewrite([]string{key}); err != nil {
+	if err != nil {
 		_ = s.unlink(q.Key)
 		return errors.WithMessagef(err, "link %.64q", key)
 	}

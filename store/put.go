@@ -26,7 +26,8 @@ func (s *Store) PutParts(ctx context.Context, key string, parts [][]byte, opts *
 }
 
 // Upsert is Put with Replace. One that is not durable and replaces an object that was may return ErrNotDurable although
-// it is visible: then a crash can bring the old object back.
+// it is visible: then a crash can bring the old object back. So may every put of a key after an operation on it that
+// was ErrNotDurable, as long as the catalogue can't be brought to forget what that one left.
 func (s *Store) Upsert(ctx context.Context, key string, value []byte, opts *PutOptions) error {
 	o := replacing(opts)
 	return s.Put(ctx, key, value, &o)
@@ -294,20 +295,33 @@ var ssdNowhere master.Loc
 
 // commit makes a staged object visible.
 func (s *Store) commit(p *staged, loc master.Loc) error {
-	digest := sum.TableDigest(p.table)
-	p.release()
-	old, err := s.m.Commit(s.now(), p.o.Ref, p.o.Gen, digest, loc)
+	old, err := s.publish(p, loc)
 	if err != nil {
 		return err
 	}
+	return s.committed(p, old)
+}
+
+// publish is the master's part of commit.
+func (s *Store) publish(p *staged, loc master.Loc) (master.Replaced, error) {
+	digest := sum.TableDigest(p.table)
+	p.release()
+	return s.m.Commit(s.now(), p.o.Ref, p.o.Gen, digest, loc)
+}
+
+// committed is what is left of commit once the object is visible: to tell of it, and to forget what it replaced.
+func (s *Store) committed(p *staged, old master.Replaced) error {
 	s.counters.put(p.o.Size)
 	s.noticeUse(p.o.Size)
 	if s.feed.active() {
 		s.feed.send(Event{Kind: EventPut, Tenant: p.key.Tenant, Key: p.key.Name, Size: p.o.Size, Type: ObjectType(p.o.Kind)})
 	}
-	err = s.forgetOne(p.key.Tenant, p.key.Name, old)
-	if !old.Durable || p.o.Flags&master.FlagDurable != 0 {
-		return nil // the forgetting is tried again; if a crash comes first, the newer generation wins or the old one was a cache
+	err := s.forgetOne(p.key.Tenant, p.key.Name, old)
+	switch {
+	case p.o.Flags&master.FlagDurable != 0:
+		return nil // the forgetting is tried again; if a crash comes first, the newer generation wins
+	case old.Pinned != 0 && !old.Durable:
+		return s.settle(p.key.Tenant, p.key.Name) // what was replaced was a cache; what was there before may have been more
 	}
 	return err
 }

@@ -22,6 +22,11 @@ func (c *core) rewriteKeys(keys []master.Key) error {
 		return nil
 	}
 	sync, err := c.rewriteNow(keys)
+	for _, k := range keys {
+		if err == nil {
+			err = c.settle(k.Tenant, k.Name)
+		}
+	}
 	if err == nil && sync {
 		var empty catalog.Batch
 		err = c.catalog.Apply(&empty, true)

@@ -19,11 +19,12 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 	var links []catalog.Record
 	var stale changes
 	var live liveSpace
-	owners := linkOwners{at: make(map[ssd.Loc]master.Ref), seen: make(map[master.Key]bool)}
+	owners := linkOwners{at: make(map[ssd.Loc]master.Ref), newest: make(map[master.Key]uint64)}
 	count := int64(0)
 	err := c.scanBatches(ctx, func(r *catalog.Record) error {
 		if r.Flags&catalog.FlagLink != 0 {
 			links = append(links, cloneRecord(r))
+			owners.newest[linkKey(&links[len(links)-1])] = r.Gen // those of a key come in rising order
 			return nil
 		}
 		older, kept, err := c.restoreRecord(r)
@@ -54,7 +55,7 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 		}
 	}
 	c.dropOlds(&owners)
-	c.counters.restoredSSD.set(count + int64(len(links)))
+	c.counters.restoredSSD.set(count + int64(len(owners.newest)))
 	// In any case: what a killed process had not synced must be, before the tier frees what the catalogue does not name.
 	if err := stale.apply(c.catalog, true); err != nil {
 		return errors.WithMessage(err, "catalogue")
@@ -62,18 +63,20 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 	if err := c.tier.Recover(live.all()); err != nil {
 		return errors.WithMessage(err, "ssd tier")
 	}
-	return c.recordLinks(owners.seen)
+	return c.recordLinks(owners.newest)
 }
 
+func linkKey(r *catalog.Record) master.Key { return master.Key{Tenant: r.Tenant, Name: r.Key} }
+
 // recordLinks writes the records of links that survived in memory and have none, because a crash came before.
-func (c *core) recordLinks(seen map[master.Key]bool) error {
+func (c *core) recordLinks(recorded map[master.Key]uint64) error {
 	if c.counters.restoredMemory.load() == 0 {
 		return nil
 	}
 	var missing []master.Key
 	for n := uint32(1); n < c.m.Pages(); n++ {
 		for _, k := range c.m.LinkKeys(n) {
-			if !seen[k] {
+			if _, ok := recorded[k]; !ok {
 				missing = append(missing, k)
 			}
 		}
@@ -259,11 +262,12 @@ func (c *core) growing(fn func() error) error {
 }
 
 // linkOwners is what the restoring of links finds: the owners of bytes that only links name, by where the bytes are, the
-// keys that have a record, and older generations that are pinned until all owners are known.
+// newest generation of each key that has a record of a link, and older generations of objects, pinned until all owners
+// are known.
 type linkOwners struct {
-	at   map[ssd.Loc]master.Ref
-	seen map[master.Key]bool
-	olds []master.Ref
+	at     map[ssd.Loc]master.Ref
+	newest map[master.Key]uint64
+	olds   []master.Ref
 }
 
 // find is the owner that is known for a link's bytes: the object under the target's key, if it still has them, or one
@@ -278,12 +282,17 @@ func (l *linkOwners) find(c *core, r *catalog.Record) (owner master.Ref, byKey b
 
 // restoreLink makes a link again. Its owner is the object under the target's key if that still has the same bytes;
 // otherwise one that the links alone keep. The same bytes never get two owners, of which one would free them: a crash
-// between the end of a key and that of its record can leave an owner in memory and another in the catalogue.
+// between the end of a key and that of its record can leave an owner in memory and another in the catalogue. Of a key that
+// was linked again before its first record was forgotten only the newest is made: the end of the other would take an owner
+// away that has no other link yet.
 func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners *linkOwners, stale *changes) error {
-	k := master.Key{Tenant: r.Tenant, Name: r.Key}
+	k := linkKey(r)
+	if r.Gen < owners.newest[k] {
+		stale.Delete(r.Tenant, r.Key, r.Gen)
+		return nil
+	}
 	loc, durable := fromCatalog(r.Loc), r.Flags&catalog.FlagDurable != 0
 	c.knowFile(r)
-	owners.seen[k] = true
 	owner, byKey := owners.find(c, r)
 	if o, err := c.m.Stat(k); err == nil {
 		switch {

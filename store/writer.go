@@ -11,7 +11,6 @@ import (
 
 	"github.com/pkg/errors"
 
-	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
 	"github.com/kvcache-ai/mooncake-go/store/internal/ssd"
 	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
@@ -334,38 +333,13 @@ func (w *Writer) finish(ctx context.Context) error {
 // commitOwn makes an object durable whose bytes are in a file of its own on SSD: the head that describes it, then the
 // catalogue's record.
 func (w *Writer) commitOwn(ctx context.Context) error {
-	s := w.s
-	fail := func(err error) error {
-		s.abort(&w.p)
-		return notDurable(err, w.key)
-	}
-	h := w.p.head()
-	loc, err := s.tier.AppendHead(ctx, h, w.own.ID())
+	puts := []*staged{&w.p}
+	loc, err := w.s.tier.AppendHead(ctx, w.p.head(), w.own.ID())
 	if err != nil {
-		s.tier.Free(ssd.Loc{Own: w.own.ID()}, 0, 0)
-		return fail(err)
+		w.s.tier.Free(ssd.Loc{Own: w.own.ID()}, 0, 0)
+		return w.s.notCommitted(puts, err)[0]
 	}
-	lost := []deletion{undone(w.key, w.p.o.Gen, loc, w.size)}
-	if err = s.tier.Sync(ctx); err == nil {
-		w.p.o.Digest = h.Digest
-		s.inherit(&w.p)
-		r := catalogueRecord(w.key, &w.p.o, w.p.group, true, loc)
-		if _, r.OwnMtime, err = s.tier.OwnStamp(loc.Own); err == nil {
-			s.stamps.put(ssdStamp(loc.Own), fileID{w.size, r.OwnMtime})
-			var b catalog.Batch
-			b.Put(&r)
-			err = s.catalog.Apply(&b, true)
-		}
-	}
-	if err != nil {
-		s.undo(lost)
-		return fail(err)
-	}
-	if err := s.commit(&w.p, masterLoc(loc)); err != nil {
-		s.undo(lost)
-		return err
-	}
-	return s.rewriteInherited(&w.p)
+	return w.s.commitAppended(ctx, puts, []ssd.Loc{loc})[0]
 }
 
 // Abort ends the put and frees its room. After Commit or Abort it does nothing.

@@ -24,7 +24,7 @@ var (
 	// The caller's arguments.
 	InvalidKey     = &Error{-400, "INVALID_KEY", "invalid key"}
 	InvalidParams  = &Error{-600, "INVALID_PARAMS", "invalid argument"}
-	TooLarge       = &Error{-600, "INVALID_PARAMS", "object too large"}
+	TooLarge       = &Error{-200, "NO_AVAILABLE_HANDLE", "object too large"}
 	BufferTooSmall = &Error{-600, "INVALID_PARAMS", "buffer smaller than the object"}
 	Unsupported    = &Error{-1012, "NOT_SUPPORTED", "not supported"}
 
