@@ -44,7 +44,7 @@ TEST(put_object_results) {
     CHECK(mooncake_store_put_object(s, "t", 1, "x", 1, &o) < -1);
     o.group_size = PTRDIFF_MAX;
     CHECK(mooncake_store_put_object(s, "t", 1, "x", 1, &o) < -1);
-    EQ(mooncake_store_put_object(s, "t", 1, "x", PTRDIFF_MAX, NULL), MOONCAKE_EINVAL);
+    EQ(mooncake_store_put_object(s, "t", 1, "x", PTRDIFF_MAX, NULL), MOONCAKE_ENOSPACE);
 }
 
 TEST(put_object_of_every_type) {

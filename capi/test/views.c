@@ -216,7 +216,7 @@ TEST(writer_errors) {
     CHECK(w == NULL);
     EQ(mooncake_store_create_object(s, "k", 1, 0, NULL, &w), MOONCAKE_EINVAL);
     EQ(mooncake_store_create_object(s, "k", 1, UINT64_MAX, NULL, &w), MOONCAKE_EINVAL);
-    EQ(mooncake_store_create_object(s, "k", 1, INT64_MAX, NULL, &w), MOONCAKE_EINVAL);
+    EQ(mooncake_store_create_object(s, "k", 1, INT64_MAX, NULL, &w), MOONCAKE_ENOSPACE);
     OK(mooncake_store_create_object(s, "k", 1, 10, NULL, &w));
     CHECK(mooncake_writer_write(w, "12345678901", 11) < -1); // more than there is to be
     EQ(mooncake_writer_write_at(w, 10, "x", 1), MOONCAKE_EINVAL);
