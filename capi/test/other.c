@@ -11,6 +11,7 @@
 #include "mooncake.h"
 
 static int (*work)(int);
+static int (*fault)(void);
 static mooncake_store_t (*create)(void);
 static int (*setup)(mooncake_store_t, const char *, const char *, uint64_t, uint64_t, const char *, const char *, const char *);
 static int (*put)(mooncake_store_t, const char *, const void *, size_t, const mooncake_replicate_config_t *);
@@ -27,7 +28,11 @@ static void *find(void *h, const char *name) {
     return p;
 }
 
-static void load_other(void) { *(void **)&work = find(dlopen("libother.so", RTLD_NOW | RTLD_LOCAL), "other_work"); }
+static void load_other(void) {
+    void *h = dlopen("libother.so", RTLD_NOW | RTLD_LOCAL);
+    *(void **)&work = find(h, "other_work");
+    *(void **)&fault = find(h, "other_fault");
+}
 
 static void load_store(void) {
     void *h = dlopen("libmooncake.so", RTLD_NOW | RTLD_LOCAL);
@@ -45,6 +50,7 @@ static void *use_both(void *arg) {
         memset(b, i, sizeof b);
         if (put(store, key, b, sizeof b, NULL) != 0) exit(2);
         if (work(4) != 6) exit(3);
+        if (fault() != 1) exit(6);
         if (get_into(store, key, b, sizeof b) != sizeof b || b[9999] != (char)i) exit(4);
         if (remove_key(store, key, 1) != 0) exit(5);
     }

@@ -133,6 +133,61 @@ TEST(destroy_while_others_call) {
     mooncake_store_destroy(s);
 }
 
+// A handle that many close at once is closed by one of them.
+static mooncake_view_t shared_view;
+static mooncake_writer_t shared_writer;
+static mooncake_list_t shared_list;
+static mooncake_events_t shared_events;
+static mooncake_operation_t shared_operation;
+static atomic_int closed[5];
+static pthread_barrier_t together;
+
+static void count_close(int which, int code) {
+    CHECK(code == 0 || code == MOONCAKE_EINVAL);
+    closed[which] += code == 0;
+}
+
+static void *close_all(void *arg) {
+    (void)arg;
+    mooncake_view_t view = shared_view;
+    mooncake_object_info_t info = MOONCAKE_INIT(mooncake_object_info_t);
+    mooncake_event_t event = MOONCAKE_INIT(mooncake_event_t);
+    pthread_barrier_wait(&together);
+    count_close(0, mooncake_view_close(&view));
+    mooncake_writer_write(shared_writer, "x", 1);
+    count_close(1, mooncake_writer_abort(shared_writer));
+    mooncake_list_next(shared_list, &info);
+    count_close(2, mooncake_list_close(shared_list));
+    mooncake_events_next(shared_events, 1, &event);
+    count_close(3, mooncake_events_close(shared_events));
+    mooncake_operation_wait(shared_operation, 1);
+    count_close(4, mooncake_operation_free(shared_operation));
+    return NULL;
+}
+
+TEST(close_of_one_handle_by_many) {
+    store = open_memory();
+    put(store, "k", 100, 1);
+    pthread_barrier_init(&together, NULL, 8);
+    for (int round = 0; round < 100; round++) {
+        int64_t n;
+        char b[100];
+        void *buffers[] = {b};
+        size_t sizes[] = {100};
+        shared_view = MOONCAKE_INIT(mooncake_view_t);
+        OK(mooncake_store_view(store, "k", 1, 0, &shared_view));
+        OK(mooncake_store_create_object(store, "w", 1, 100, NULL, &shared_writer));
+        OK(mooncake_store_list(store, "", 0, &shared_list));
+        OK(mooncake_store_events(store, 10, &shared_events));
+        OK(mooncake_store_batch_get_async(store, "k", 1, NULL, 1, buffers, sizes, NULL, 0, &n, &shared_operation));
+        run_threads(8, close_all, 0);
+    }
+    for (int i = 0; i < 5; i++) EQ(closed[i], 100);
+    mooncake_object_info_t info = MOONCAKE_INIT(mooncake_object_info_t);
+    OK(mooncake_store_stat(store, "k", 1, &info));
+    EQ(info.readers, 0);
+}
+
 static void *set_up_and_close(void *arg) {
     (void)arg;
     while (!stop) {

@@ -412,3 +412,19 @@ TEST(check_finds_damage) {
     EQ(mooncake_weight_load(w, "org/m", "1", 0, &l), MOONCAKE_EDAMAGED);
     OK(mooncake_weight_close(w));
 }
+
+// Closing the last handle ends what runs, and whoever waits for it learns.
+TEST(close_ends_an_import_that_runs) {
+    mooncake_store_t s = open_memory();
+    mooncake_weight_t w = open_weights(s);
+    char dir[4096];
+    snprintf(dir, sizeof dir, "%s/model", scratch());
+    write_model(dir, 30 * MIB);
+    mooncake_operation_t op = start(w, "org/m", "1", dir);
+    OK(mooncake_weight_close(w));
+    mooncake_store_destroy(s);
+    EQ(mooncake_operation_wait(op, 60000), 1);
+    int code = mooncake_operation_result(op);
+    CHECK(code == 0 || code == MOONCAKE_ECANCELED || code == MOONCAKE_EUNAVAILABLE);
+    OK(mooncake_operation_free(op));
+}

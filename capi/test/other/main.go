@@ -30,6 +30,20 @@ func other_work(n C.int) C.int {
 	return C.int(total / 10000)
 }
 
+// other_fault follows a nil pointer and recovers: the signal must come to this runtime.
+//
+//export other_fault
+func other_fault() (r C.int) {
+	defer func() {
+		if recover() != nil {
+			r = 1
+		}
+	}()
+	var p *int
+	*p = 1
+	return 0
+}
+
 // other_empty costs what a call from C into Go costs.
 //
 //export other_empty
