@@ -11,16 +11,34 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static __thread mc_error last_error;
+// Go's runtime needs its thread-local word in the static TLS block, and with it all that this library has: a program that
+// loads it late has 1.5 KiB left there for all of its libraries. So the text is elsewhere, and goes with its thread.
+static __thread mc_error *mine;
+static pthread_key_t at_exit;
 
-mc_error *mc_err(void) { return &last_error; }
+static void end_thread(void *e) {
+    mine = NULL;
+    free(e);
+}
+
+mc_error *mc_err(void) {
+    static mc_error nobodys; // when there is no memory: better than none
+    if (__builtin_expect(mine == NULL, 0)) {
+        mc_error *e = calloc(1, sizeof *e);
+        if (e == NULL) return &nobodys;
+        mine = e;
+        pthread_setspecific(at_exit, e);
+    }
+    return mine;
+}
 
 int mc_fail(int code, const char *format, ...) {
     va_list args;
+    mc_error *e = mc_err();
     va_start(args, format);
-    vsnprintf(last_error.text, sizeof last_error.text, format, args);
+    vsnprintf(e->text, sizeof e->text, format, args);
     va_end(args);
-    last_error.code = code;
+    e->code = code;
     return code;
 }
 
@@ -31,7 +49,8 @@ volatile int *mc_alive = &alive;
 
 static void in_child(void) { alive = 0; }
 
-__attribute__((constructor)) static void watch_forks(void) {
+__attribute__((constructor)) static void prepare(void) {
+    pthread_key_create(&at_exit, end_thread);
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
     void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page != MAP_FAILED) {
