@@ -15,6 +15,7 @@
 // loads it late has 1.5 KiB left there for all of its libraries. So the text is elsewhere, and goes with its thread.
 static __thread mc_error *mine;
 static pthread_key_t at_exit;
+static int at_exit_is_a_key; // a process has 1024 of them; without one the text is never freed
 
 static void end_thread(void *e) {
     mine = NULL;
@@ -27,7 +28,7 @@ mc_error *mc_err(void) {
         mc_error *e = calloc(1, sizeof *e);
         if (e == NULL) return &nobodys;
         mine = e;
-        pthread_setspecific(at_exit, e);
+        if (at_exit_is_a_key) pthread_setspecific(at_exit, e);
     }
     return mine;
 }
@@ -50,7 +51,7 @@ volatile int *mc_alive = &alive;
 static void in_child(void) { alive = 0; }
 
 __attribute__((constructor)) static void prepare(void) {
-    pthread_key_create(&at_exit, end_thread);
+    at_exit_is_a_key = pthread_key_create(&at_exit, end_thread) == 0;
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
     void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page != MAP_FAILED) {

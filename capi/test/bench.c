@@ -90,7 +90,8 @@ int main(void) {
         }
     for (int i = 0; i < count; i++) {
         qsort(all[i].ns, rounds, sizeof(double), compare);
-        printf("%-46s %9.1f ns   (%.1f to %.1f)\n", all[i].name, all[i].ns[rounds / 2], all[i].ns[0], all[i].ns[rounds - 1]);
+        printf("%-46s %9.1f ns   (%.1f to %.1f)\n", all[i].name, all[i].ns[rounds / 2], all[i].ns[0],
+               all[i].ns[rounds - 1]);
     }
     for (int r = rounds / 2; r >= 0; r -= rounds / 2)
         printf("ns %.1f %.1f\n", all[the_callback].ns[r], all[the_exist].ns[r]);

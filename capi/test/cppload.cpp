@@ -27,7 +27,8 @@ int main() {
     if (mooncake_store_open_(nullptr, &store) != 0 || mooncake_store_put_(store, "k", "v", 1, nullptr) != 0) return 2;
     std::vector<std::thread> threads;
     int found[8] = {};
-    for (int &f : found) threads.emplace_back([&f, store, mooncake_store_is_exist_] { f = mooncake_store_is_exist_(store, "k"); });
+    for (int &f : found)
+        threads.emplace_back([&f, store, mooncake_store_is_exist_] { f = mooncake_store_is_exist_(store, "k"); });
     for (auto &t : threads) t.join();
     for (int f : found)
         if (f != 1) return 3;

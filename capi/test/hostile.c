@@ -41,7 +41,8 @@ static void refused(call *c, const char *what, const char *word) {
     if (strstr(text, "panic") != NULL) FAIL("%s, %s: %s", f->name, what, text);
     if (!none && mooncake_last_error_code() != r)
         FAIL("%s, %s: got %lld, last error's code is %d", f->name, what, (long long)r, mooncake_last_error_code());
-    if (word != NULL && strstr(text, word) == NULL) FAIL("%s, %s: last error: %s\nwant in it: %s", f->name, what, text, word);
+    if (word != NULL && strstr(text, word) == NULL)
+        FAIL("%s, %s: last error: %s\nwant in it: %s", f->name, what, text, word);
     call_clean(c);
 }
 
@@ -270,7 +271,8 @@ static void miscounted(const function *f) {
     static const struct {
         const char *keys;
         size_t size, count;
-    } bad[] = {{"key", 3, 2}, {"key\0", 4, 2}, {"key\0key2\0x", 10, 2}, {"key\0key2\0\0", 10, 2}, {"", 0, 2}, {"key", 3, 0}};
+    } bad[] = {{"key", 3, 2},  {"key\0", 4, 2}, {"key\0key2\0x", 10, 2}, {"key\0key2\0\0", 10, 2},
+               {"", 0, 2},     {"key", 3, 0}};
     for (size_t k = 0; k < COUNT(bad); k++) {
         call c;
         call_prepare(&c, f, &w);
@@ -385,7 +387,8 @@ static void struct_sizes(const function *f) {
     call_prepare(&c, f, &w);
     c.s.struct_size = size + 64; // of a later version, whose fields are zero
     int64_t with = call_do(&c);
-    if (with < 0 && with != MOONCAKE_EEXISTS) FAIL("%s, struct_size %zu: %lld, %s", f->name, size + 64, (long long)with, mooncake_last_error());
+    if (with < 0 && with != MOONCAKE_EEXISTS)
+        FAIL("%s, struct_size %zu: %lld, %s", f->name, size + 64, (long long)with, mooncake_last_error());
     call_clean(&c);
     world_refresh(&w);
     call_prepare(&c, f, &w);
@@ -400,7 +403,8 @@ static void struct_sizes(const function *f) {
         call_clean(&c);
     }
     world_refresh(&w);
-    for (size_t n = sizeof(size_t); n < size; n += in ? sizeof(void *) : 1) { // of earlier versions: nothing behind them is touched
+    // Of earlier versions: nothing behind them is touched.
+    for (size_t n = sizeof(size_t); n < size; n += in ? sizeof(void *) : 1) {
         call_prepare(&c, f, &w);
         char good[sizeof c.s];
         memcpy(good, &c.s, sizeof good);

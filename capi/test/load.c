@@ -27,7 +27,8 @@ static const char *const names[] = {
 static struct {
     mooncake_store_t (*create)(void);
     void (*destroy)(mooncake_store_t);
-    int (*setup)(mooncake_store_t, const char *, const char *, uint64_t, uint64_t, const char *, const char *, const char *);
+    int (*setup)(mooncake_store_t, const char *, const char *, uint64_t, uint64_t, const char *, const char *,
+                 const char *);
     int (*put)(mooncake_store_t, const char *, const void *, size_t, const mooncake_replicate_config_t *);
     int64_t (*get_into)(mooncake_store_t, const char *, void *, size_t);
     int (*is_exist)(mooncake_store_t, const char *);

@@ -139,7 +139,8 @@ TEST(get_copy_without_memory_is_ENOSPACE) {
 TEST(stat_tells_all) {
     mooncake_store_t s = open_memory();
     put_options o = MOONCAKE_INIT(put_options);
-    o.type = MOONCAKE_TYPE_KVCACHE, o.hard_pin = 1, o.soft_pin_ms = 60000, o.group = "my group", o.group_size = MOONCAKE_NUL;
+    o.type = MOONCAKE_TYPE_KVCACHE, o.hard_pin = 1, o.soft_pin_ms = 60000;
+    o.group = "my group", o.group_size = MOONCAKE_NUL;
     OK(mooncake_store_put_object(s, "k", 1, "hello", 5, &o));
     char group[16];
     memset(group, 'x', sizeof group);

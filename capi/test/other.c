@@ -13,7 +13,8 @@
 static int (*work)(int);
 static int (*fault)(void);
 static mooncake_store_t (*create)(void);
-static int (*setup)(mooncake_store_t, const char *, const char *, uint64_t, uint64_t, const char *, const char *, const char *);
+static int (*setup)(mooncake_store_t, const char *, const char *, uint64_t, uint64_t, const char *, const char *,
+                    const char *);
 static int (*put)(mooncake_store_t, const char *, const void *, size_t, const mooncake_replicate_config_t *);
 static int64_t (*get_into)(mooncake_store_t, const char *, void *, size_t);
 static int (*remove_key)(mooncake_store_t, const char *, int);

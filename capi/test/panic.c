@@ -19,7 +19,8 @@ TEST(every_function_survives_a_panic) {
         int64_t r = call_do(&c);
         mooncake_test_panic(0);
         bool handle = strcmp(f->name, "mooncake_store_create") == 0;
-        if (strcmp(f->result, "void") != 0 && r != (handle ? 0 : MOONCAKE_EINTERNAL)) FAIL("%s: got %lld", f->name, (long long)r);
+        if (strcmp(f->result, "void") != 0 && r != (handle ? 0 : MOONCAKE_EINTERNAL))
+            FAIL("%s: got %lld", f->name, (long long)r);
         HOLDS(mooncake_last_error(), "panic: failpoint");
         EQ(mooncake_last_error_code(), MOONCAKE_EINTERNAL);
         n++;

@@ -2,8 +2,10 @@
 
 // Processes: what a fork of one that has the library can do, and what it can't.
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,6 +64,22 @@ TEST(clone_after_load_is_refused) {
     if (pid == 0) _exit(child_refuses(&w));
     check_child(pid);
     world_end(&w);
+}
+
+// What a view shows is not in the child, where the parent would change it.
+TEST(views_are_not_mapped_in_a_fork) {
+    mooncake_store_t s = open_memory();
+    put(s, "k", 100000, 1);
+    mooncake_view_t v = MOONCAKE_INIT(mooncake_view_t);
+    OK(mooncake_store_view(s, "k", 1, 0, &v));
+    void *page = (void *)((uintptr_t)v.data & ~(uintptr_t)4095);
+    EQ(msync(page, 4096, MS_ASYNC), 0);
+    pid_t pid = fork();
+    if (pid == 0) _exit(msync(page, 4096, MS_ASYNC) == -1 && errno == ENOMEM ? 0 : 1);
+    int status;
+    waitpid(pid, &status, 0);
+    EQ(status, 0);
+    OK(mooncake_view_close(&v));
 }
 
 // A child that is refused can fork again, and exit through exit.

@@ -31,7 +31,8 @@ static void *everything(void *arg) {
         mooncake_put_options_t o = MOONCAKE_INIT(mooncake_put_options_t);
         o.replace = 1;
         int64_t r = mooncake_store_put_object(store, key, MOONCAKE_NUL, data, 20000, &o);
-        if (r != 0 && r != MOONCAKE_EEXISTS && r != MOONCAKE_EBUSY) FAIL("put: %lld %s", (long long)r, mooncake_last_error());
+        if (r != 0 && r != MOONCAKE_EEXISTS && r != MOONCAKE_EBUSY)
+            FAIL("put: %lld %s", (long long)r, mooncake_last_error());
         r = mooncake_store_get_into(store, key, got, 20000);
         if (r == 20000) {
             for (int i = 1; i < 20000; i++) CHECK(got[i] == got[0]);
