@@ -140,7 +140,18 @@ class Client:
         if request.enable_client_http_server:
             _log.warning("an embedded store has no HTTP server: nothing listens at port %d", request.client_http_port)
         self._handle = handle.value
+        self._warn_of_memory(request)
         return 0
+
+    def _warn_of_memory(self, request: _setup.Request) -> None:
+        """Say so if this client brings memory that is not used: an earlier one has given the store its memory."""
+        usage = _native.Usage()
+        if _lib.mooncake_store_usage(self._handle, _byref(usage)) == 0 and usage.memory_budget < request.global_segment_size:
+            _log.warning(
+                "global_segment_size %d adds nothing: an earlier client of this store has given it %d bytes",
+                request.global_segment_size,
+                usage.memory_budget,
+            )
 
     def _refused(self, method: str, code: int, why: str) -> int:
         _log.error("%s: %s (%d)", method, why, code)

@@ -10,6 +10,7 @@ from libmooncake import _native
 
 from ._size import size_of
 
+SSD_LIMIT = "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES"
 EMBEDDED = "MOONCAKE_EMBEDDED"
 """The environment variable that opens an embedded store for the address of any master. Read by each setup."""
 
@@ -154,7 +155,22 @@ def options_of(request: Request) -> _native.StoreOptions:
     if request.enable_ssd_offload:
         options.dir = _ssd(request.ssd_offload_path)
         options.dir_slots = _SLOTS  # the processes of an engine are all given one path
+        options.ssd_bytes = _ssd_bytes()
     return options
+
+
+def _ssd_bytes() -> int:
+    """The most that this process's SSD tier may take; 0 is the library's default."""
+    text = os.environ.get(SSD_LIMIT, "").strip()
+    if not text:
+        return 0
+    try:
+        limit = size_of(text)
+    except ValueError as error:
+        raise Refused(_native.EINVAL, f"{SSD_LIMIT}: {error}") from None
+    if not 0 < limit <= _MOST:
+        raise Refused(_native.EINVAL, f"{SSD_LIMIT} is {text!r}")
+    return limit
 
 
 def _bytes(name: str, text: str) -> bytes:

@@ -17,10 +17,16 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1]
 BUILT = SOURCE.parents[1] / "build" / "libmooncake.so"
 
+
+
+def installed(name: str, place: Path) -> bool:
+    """Whether Python finds the package elsewhere than here: a working directory is no path for child processes."""
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin is not None and not Path(spec.origin).is_relative_to(place)
+
+
 missing = [
-    str(place)
-    for name, place in (("mooncake", SOURCE), ("libmooncake", SOURCE.parent))
-    if importlib.util.find_spec(name) is None
+    str(place) for name, place in (("mooncake", SOURCE), ("libmooncake", SOURCE.parent)) if not installed(name, place)
 ]
 if missing:
     sys.path[:0] = missing

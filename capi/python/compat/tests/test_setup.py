@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any, Dict
 
+import libmooncake
 import pytest
 from conftest import Connect, Memory
 from mooncake.store import MooncakeDistributedStore, last_error
@@ -295,6 +296,30 @@ def test_1_1_setup_ssd_offload_needs_a_directory(address: str, tmp_path: Path, m
     assert store.setup(*SEVEN, address, None, True) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["slot-0"]
     store.close()
+
+
+def test_1_1_setup_ssd_offload_has_a_limit(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fresh()
+    for wrong in ("much", "-1", "50%"):
+        monkeypatch.setenv("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES", wrong)
+        assert store.setup(*SEVEN, address, None, True, str(tmp_path)) == -600
+    monkeypatch.setenv("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES", "64MB")
+    assert store.setup(*SEVEN, address, None, True, str(tmp_path)) == 0
+    with libmooncake.Store(pool=address[len("embedded:") :]) as same:
+        assert same.usage().ssd_limit == 64 << 20
+    store.close()
+
+
+def test_1_1_setup_warns_of_memory_that_is_not_used(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    first, second, third = fresh(), fresh(), fresh()
+    with caplog.at_level(logging.WARNING, "mooncake.store"):
+        assert first.setup("h:1", "", 0, 0, "tcp", "", address) == 0
+        assert second.setup("h:2", "", 0, 0, "tcp", "", address) == 0
+        assert not caplog.records
+        assert third.setup("h:3", "", 1 << 30, 0, "tcp", "", address) == 0
+    assert "1073741824 adds nothing" in caplog.text and str(16 << 20) in caplog.text
+    for store in (first, second, third):
+        store.close()
 
 
 def test_1_1_setup_ssd_offload_takes_what_memory_has_no_room_for(disk: MooncakeDistributedStore) -> None:
