@@ -6,6 +6,7 @@ import "C"
 
 import (
 	"context"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -503,19 +504,42 @@ func mc_batch_get_ranges(e *C.mc_error, h C.uintptr_t, keys *C.char, keysSize C.
 	}
 	m := buffers{addresses, sizes, counts, total}
 	b.fragments(m, offsets)
-	if err := s.GetRanges(always, b.ranges, readOptions(flags)); err != nil {
+	if err := s.getRanges(b, readOptions(flags)); err != nil {
 		return fail(e, err)
 	}
 	res := results{e: e}
 	codes := unsafe.Slice(out, int(total))
-	clear(codes)
 	for i := range b.ranges {
 		q := &b.ranges[i]
-		n := len(q.Fragments)
-		s.rangeResults(q, &res, codes[:n], readOptions(flags))
-		codes = codes[n:]
+		code := C.int64_t(res.code(q.Err))
+		for j, f := range q.Fragments {
+			if codes[j] = code; q.Err == nil {
+				codes[j] = C.int64_t(len(f.Dst))
+			}
+		}
+		codes = codes[len(q.Fragments):]
 	}
 	return 0
+}
+
+// getRanges reads b.ranges. When some are refused, for a fragment that is not in the object or whose destination overlaps
+// another, all are read again as objects of one fragment each: then only those fragments fail.
+func (s *seat) getRanges(b *batch, opts *store.ReadOptions) error {
+	if err := s.GetRanges(always, b.ranges, opts); err != nil {
+		return err
+	}
+	refused := func(q store.RangeRead) bool { return len(q.Fragments) > 1 && errors.Is(q.Err, store.ErrInvalidParams) }
+	if !slices.ContainsFunc(b.ranges, refused) {
+		return nil
+	}
+	alone := make([]store.RangeRead, 0, len(b.frags))
+	for _, q := range b.ranges {
+		for j := range q.Fragments {
+			alone = append(alone, store.RangeRead{Key: q.Key, Fragments: q.Fragments[j : j+1]})
+		}
+	}
+	b.ranges = alone
+	return s.GetRanges(always, b.ranges, opts)
 }
 
 // fragments sets b.ranges to what is wanted of each of b.keys.
@@ -531,49 +555,6 @@ func (b *batch) fragments(m buffers, offsets *C.uint64_t) {
 		n := m.pieceCount(i)
 		b.ranges[i] = store.RangeRead{Key: key, Fragments: frags[:n:n]}
 		frags = frags[n:]
-	}
-}
-
-// rangeResults gives each fragment of a key its result. One that asks for what the object does not have does not take the
-// others with it: those are read without it.
-func (s *seat) rangeResults(q *store.RangeRead, res *results, codes []C.int64_t, opts *store.ReadOptions) {
-	if errors.Is(q.Err, store.ErrInvalidParams) {
-		if info, err := s.Stat(q.Key); err == nil {
-			s.rangesInside(q, info.Size, opts, codes)
-		}
-	}
-	for i, f := range q.Fragments {
-		switch {
-		case codes[i] == outside:
-			codes[i] = C.int64_t(res.code(errors.WithMessagef(store.ErrInvalidParams, "get %.64q: %d bytes from byte %d are not in it",
-				q.Key, len(f.Dst), f.Off)))
-		case q.Err != nil:
-			codes[i] = C.int64_t(res.code(q.Err))
-		default:
-			codes[i] = C.int64_t(len(f.Dst))
-		}
-	}
-}
-
-const outside = -1 << 62 // a mark of rangesInside
-
-// rangesInside reads those fragments again that are inside an object of this size, if not all are, and marks the others.
-func (s *seat) rangesInside(q *store.RangeRead, size int64, opts *store.ReadOptions, codes []C.int64_t) {
-	inside := store.RangeRead{Key: q.Key}
-	for i, f := range q.Fragments {
-		if f.Off < 0 || int64(len(f.Dst)) > size-f.Off {
-			codes[i] = outside
-		} else {
-			codes[i] = 0
-			inside.Fragments = append(inside.Fragments, f)
-		}
-	}
-	if len(inside.Fragments) == len(q.Fragments) {
-		return
-	}
-	one := []store.RangeRead{inside}
-	if q.Err = s.GetRanges(always, one, opts); q.Err == nil {
-		q.Err = one[0].Err
 	}
 }
 
