@@ -21,7 +21,7 @@ import pytest
 import libmooncake
 from libmooncake import Store, _native
 
-SIGNALS = ("INT", "TERM", "CHLD", "USR1", "USR2", "PIPE", "ABRT", "HUP", "QUIT", "ALRM", "PROF")
+SIGNALS = ("INT", "TERM", "CHLD", "USR1", "USR2", "ABRT", "HUP", "QUIT", "ALRM", "PROF")
 
 
 def run(program: str, **options: Any) -> "subprocess.CompletedProcess[str]":
@@ -192,6 +192,23 @@ print(changed(before))
 """
     )
     assert (done.stdout, done.stderr) == ("([], True)\n" * 2, "")
+
+
+def test_broken_pipes_are_errors_as_before() -> None:
+    """The library handles SIGPIPE and passes on to what the program had: Python ignores it."""
+    done = run("""
+import os
+import libmooncake
+with libmooncake.Store(memory_bytes=32 << 20) as store:
+    store.put("key", b"value")
+    here, there = os.pipe()
+    os.close(here)
+    try:
+        os.write(there, b"x")
+    except BrokenPipeError:
+        print("fine")
+""")
+    assert (done.stdout, done.stderr) == ("fine\n", "")
 
 
 @pytest.mark.parametrize("waits", [

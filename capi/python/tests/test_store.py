@@ -85,7 +85,7 @@ def test_empty_object(store: Store) -> None:
 
 
 def test_no_space(store: Store) -> None:
-    with pytest.raises(libmooncake.InvalidError):
+    with pytest.raises(libmooncake.NoSpaceError):
         store.put("key", bytes(256 << 20))
     with pytest.raises(libmooncake.NoSpaceError) as caught:
         for i in range(200):
