@@ -162,6 +162,8 @@ static int run_all(const char *self, int words, char **word) {
         remove_tree(dir);
         remove_tree(shm);
     }
+    remove_tree(dir);
+    remove_tree(shm);
     printf("%d tests, %d failed\n", ran, failed);
     return failed != 0 || ran == 0;
 }
