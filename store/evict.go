@@ -52,7 +52,7 @@ func (c *core) evictLoop() {
 			return
 		case <-c.wake.evictor:
 		}
-		if c.tier != nil && c.opts.Offload == OffloadEager {
+		if c.eager() {
 			_ = c.offloadAll(c.stop) // what can't be written now stays in memory
 		}
 		if !c.memory.done.Load() {
@@ -70,6 +70,9 @@ func (c *core) evictLoop() {
 		}
 	}
 }
+
+// eager reports whether objects are copied to the SSD tier soon after they were put.
+func (c *core) eager() bool { return c.tier != nil && c.opts.Offload == OffloadEager }
 
 func (c *core) canOffload() bool { return c.tier != nil && c.opts.Offload != OffloadNever }
 

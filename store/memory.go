@@ -276,6 +276,7 @@ func (c *core) attachOwnFile(id uint64, size int64) error {
 func (c *core) janitor() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var seen int64 // puts
 	for {
 		select {
 		case <-c.stop.Done():
@@ -290,6 +291,10 @@ func (c *core) janitor() {
 			}
 			c.freeUnlinked()
 			_ = c.rewriteLate() // what fails stays late
+			if puts, _ := c.counters.puts.load(); puts != seen && c.eager() {
+				seen = puts
+				signal(c.wake.evictor) // noticeUse waits for more than a few small puts
+			}
 		case <-c.wake.janitor:
 		}
 		c.runEffects()
