@@ -3,9 +3,9 @@
 // A function of a shared library as a Python callable, as ctypes makes them, for what libmooncake needs: arguments that
 // are integers, strings and memory, and results that are integers or strings. It knows addresses only and links nothing.
 //
-// Arguments are taken as ctypes takes them. An integer is cut to the width of its type. Memory is None, an address, bytes,
-// an instance of c_void_p, byref() of something without an offset, or anything with a buffer, which stays where it is until the call has
-// returned. The function runs without the GIL.
+// Arguments are taken as ctypes takes them. An integer is cut to the width of its type. Memory is None, an address,
+// bytes, an instance of c_void_p, byref() of something without an offset, or anything with a buffer, which stays where it
+// is until the call has returned. The function runs without the GIL.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -29,29 +29,24 @@ static PyObject *reference_type;     // type(ctypes.byref(...))
 static PyObject *argument_error;     // ctypes.ArgumentError
 static PyObject *obj_name;           // "_obj"
 
-// call is what every function of the library can be called through where arguments go in registers and on the stack as
-// they do in C for integers and pointers: each with its own number of arguments.
+// call calls a function with n arguments in the registers and on the stack, where C puts integers and pointers.
 static uint64_t call(void *f, size_t n, const uint64_t *a) {
-#define A(i) uint64_t
+    typedef uint64_t u;
     switch (n) {
-    case 0: return ((uint64_t (*)(void))f)();
-    case 1: return ((uint64_t (*)(A(0)))f)(a[0]);
-    case 2: return ((uint64_t (*)(A(0), A(1)))f)(a[0], a[1]);
-    case 3: return ((uint64_t (*)(A(0), A(1), A(2)))f)(a[0], a[1], a[2]);
-    case 4: return ((uint64_t (*)(A(0), A(1), A(2), A(3)))f)(a[0], a[1], a[2], a[3]);
-    case 5: return ((uint64_t (*)(A(0), A(1), A(2), A(3), A(4)))f)(a[0], a[1], a[2], a[3], a[4]);
-    case 6: return ((uint64_t (*)(A(0), A(1), A(2), A(3), A(4), A(5)))f)(a[0], a[1], a[2], a[3], a[4], a[5]);
-    case 7:
-        return ((uint64_t (*)(A(0), A(1), A(2), A(3), A(4), A(5), A(6)))f)(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
-    case 8:
-        return ((uint64_t (*)(A(0), A(1), A(2), A(3), A(4), A(5), A(6), A(7)))f)(a[0], a[1], a[2], a[3], a[4], a[5], a[6],
-                                                                                  a[7]);
+    case 0: return ((u (*)(void))f)();
+    case 1: return ((u (*)(u))f)(a[0]);
+    case 2: return ((u (*)(u, u))f)(a[0], a[1]);
+    case 3: return ((u (*)(u, u, u))f)(a[0], a[1], a[2]);
+    case 4: return ((u (*)(u, u, u, u))f)(a[0], a[1], a[2], a[3]);
+    case 5: return ((u (*)(u, u, u, u, u))f)(a[0], a[1], a[2], a[3], a[4]);
+    case 6: return ((u (*)(u, u, u, u, u, u))f)(a[0], a[1], a[2], a[3], a[4], a[5]);
+    case 7: return ((u (*)(u, u, u, u, u, u, u))f)(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
+    case 8: return ((u (*)(u, u, u, u, u, u, u, u))f)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
     default:
         // Arguments beyond a function's own are not looked at, and the caller takes them off the stack.
-        return ((uint64_t (*)(A(0), A(1), A(2), A(3), A(4), A(5), A(6), A(7), A(8), A(9), A(10), A(11), A(12), A(13)))f)(
-            a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13]);
+        return ((u (*)(u, u, u, u, u, u, u, u, u, u, u, u, u, u))f)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8],
+                                                                  a[9], a[10], a[11], a[12], a[13]);
     }
-#undef A
 }
 
 static int refuse(const Function *f, Py_ssize_t i, PyObject *value) {
@@ -191,8 +186,8 @@ static PyObject *function(PyObject *module, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"function", function, METH_VARARGS,
-     "function(name, address, result, kinds): the function of a shared library at an address. result is i int, q int64_t, p "
-     "void *, s const char *, v void; kinds has a letter for each argument: i int, q 64 bits, s string, p memory."},
+     "function(name, address, result, kinds): the function of a shared library at an address. result is i int, q int64_t, "
+     "p void *, s const char *, v void; kinds has a letter for each argument: i int, q 64 bits, s string, p memory."},
     {NULL, NULL, 0, NULL},
 };
 
