@@ -6,6 +6,7 @@
 # C and C++ are built with what pkg-config says of an installed libmooncake: of `make -C capi install PREFIX=...`, or of
 # MOONCAKE_PREFIX. Python is PYTHON, which has the package libmooncake.
 set -euo pipefail
+[ -z "${MOONCAKE_PREFIX:-}" ] || MOONCAKE_PREFIX=$(realpath "$MOONCAKE_PREFIX")
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 PYTHON=${PYTHON:-python3}

@@ -35,7 +35,8 @@
  * size; MOONCAKE_NUL as the size says that it ends with NUL. Whatever is passed in is copied, or not used any more,
  * when the call returns; only asynchronous operations use buffers and results for longer, until they are done.
  *
- * Ownership. Structs are the caller's. A handle inside one, or returned, is closed by the function that its comment
+ * Ownership. Structs are the caller's. One with a handle must be new or closed when a function opens it: its handle is
+ * overwritten, also by a failure. A handle inside one, or returned, is closed by the function that its comment
  * names, once; a second close is MOONCAKE_EINVAL and harmless. Memory in a ** argument is freed with mooncake_free.
  * Handles keep what they came from: a view outlives the close of its store.
  *
@@ -253,13 +254,14 @@ enum { /* mooncake_store_options.offload */
 
 typedef struct mooncake_store_options {
     size_t struct_size;
-    const char *pool;         /* clients of this process that name the same pool share it. Default: "embedded" */
+    const char *pool;         /* clients of this process that name the same pool share it. Default: that of dir, so that
+                               * clients with the same dir share; without a dir "embedded" */
     const char *tenant;       /* keys and groups of different tenants never meet. Default: "default" */
-    const char *dir;          /* holds the SSD tier and lets memory survive the process; one process at a time. Default:
-                               * memory only */
+    const char *dir;          /* holds the SSD tier and lets memory survive the process; one process at a time. Made, with
+                               * its parents, if it is missing. Default, and "": memory only */
     uint64_t memory_bytes;    /* budget for everything in DRAM. At least 16 MiB. Default: 1 GiB */
     uint64_t ssd_bytes;       /* most that the SSD tier takes. Default: 90 % of what the file system has free */
-    const char *shm_dir;      /* tmpfs for memory with a dir. Default: /dev/shm */
+    const char *shm_dir;      /* directory on a tmpfs, for memory with a dir; made if missing. Default: /dev/shm */
     int volatile_memory;      /* not 0: memory with a dir does not survive the process. Default: it does */
     int offload;              /* MOONCAKE_OFFLOAD_... */
     uint64_t lease_ttl_ms;    /* how long a get or exist protects an object. Default: 10000 */
@@ -315,10 +317,10 @@ typedef struct mooncake_put_options {
     uint64_t soft_pin_ms;     /* last in line for eviction for so long, at most 24 h */
     const char *group;        /* objects of a group are leased and evicted together. NULL: none */
     size_t group_size;        /* bytes of group, or MOONCAKE_NUL */
-    int durable;              /* return only when the object is on stable storage; needs a dir */
+    int durable;              /* return only when the object is on stable storage; MOONCAKE_EINVAL without a dir */
     int own_file;             /* in a file of its own, for mooncake_store_file; type WEIGHT always is */
     int replace;              /* take the place of an object that exists (upsert). Default: MOONCAKE_EEXISTS */
-    int keep;                 /* a key that exists keeps its bytes and is 0, as in section 3 */
+    int keep;                 /* a key that exists keeps its bytes and is 0, as in section 3; replace goes before it */
     size_t replica_num;       /* for a cluster. Default: 1 */
     const char *const *preferred_segments;
     size_t preferred_segments_count;
@@ -350,7 +352,7 @@ typedef struct mooncake_object_info {
     uint32_t type;
     int hard_pin, durable, link, in_memory, on_ssd;
     int64_t soft_pin_ms;      /* what is left of the soft pin, 0 for none */
-    int64_t lease_ms;         /* what is left of the lease; from mooncake_store_stat only, as the next three */
+    int64_t lease_ms;         /* what is left of the lease. From here on only mooncake_store_stat knows */
     int64_t readers;          /* reads, views and files open now */
     char *group;              /* in: where to write the group, or NULL; out: the group, cut to group_capacity */
     size_t group_capacity;
@@ -644,7 +646,8 @@ typedef struct mooncake_event {
 } mooncake_event_t;
 
 /* A subscription to what happens to the objects of all tenants. buffer is how many events it holds, 1 to 1048576; when
- * the program is too slow the rest is dropped and counted. */
+ * the program is too slow the rest is dropped and counted; MOONCAKE_EVENT_DROPPED says so, a second later at most once
+ * there is room. */
 typedef struct mooncake_events *mooncake_events_t;
 int mooncake_store_events(mooncake_store_t store, size_t buffer, mooncake_events_t *events_out);
 
@@ -749,7 +752,8 @@ typedef struct mooncake_loaded {
 int mooncake_weight_load(mooncake_weight_t weight, const char *model_id, const char *revision, int verify,
                          mooncake_loaded_t *loaded);
 
-/* mooncake_loaded_close gives the directory up; MOONCAKE_ETAMPERED if a file of it was changed. */
+/* mooncake_loaded_close gives the directory up; MOONCAKE_ETAMPERED if a file of it that is the store's own, of file_bytes
+ * and more, was changed. Smaller ones are copies, made anew by each first load. */
 int mooncake_loaded_close(mooncake_loaded_t *loaded);
 
 /* mooncake_loaded_detach is close, but that the directory stays for whoever has *fd_out open or inherits it: the

@@ -286,6 +286,7 @@ func (c *core) janitor() {
 			return
 		case <-tick.C:
 			c.m.Tick(c.now())
+			c.feed.tellMissed()
 			for _, f := range c.own.takeLinked() {
 				c.freeFile(f)
 			}

@@ -268,6 +268,30 @@ type subscriber struct {
 	missed int64
 }
 
+// tellMissed says how many events are missing, once there is room to say so.
+func (s *subscriber) tellMissed() {
+	if s.missed == 0 {
+		return
+	}
+	select {
+	case s.ch <- Event{Kind: EventDropped, Size: s.missed}:
+		s.missed = 0
+	default:
+	}
+}
+
+// tellMissed does so for those that dropped the last events of a burst, which nothing follows.
+func (f *feed) tellMissed() {
+	if !f.active() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for sub := range f.subs {
+		sub.tellMissed()
+	}
+}
+
 func (f *feed) active() bool { return f.n.Load() > 0 }
 
 func (f *feed) droppedCount() int64 { return f.dropped.Load() }
@@ -281,13 +305,7 @@ func (f *feed) send(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for sub := range f.subs {
-		if sub.missed > 0 {
-			select {
-			case sub.ch <- Event{Kind: EventDropped, Size: sub.missed}:
-				sub.missed = 0
-			default:
-			}
-		}
+		sub.tellMissed()
 		select {
 		case sub.ch <- e:
 		default:

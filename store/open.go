@@ -59,7 +59,10 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	c.mapping.hold()
 	if err := c.open(ctx, seam); err != nil {
 		c.quit()
-		return nil, errors.WithMessage(errors.WithMessage(named(err), opts.Dir), "open store")
+		if err = named(err); opts.Dir != "" {
+			err = errors.WithMessage(err, opts.Dir)
+		}
+		return nil, errors.WithMessage(err, "open store")
 	}
 	return &Store{core: c}, nil
 }

@@ -3,6 +3,7 @@ package weight
 import (
 	"errors"
 
+	"github.com/kvcache-ai/mooncake-go/artifact/source"
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
@@ -50,11 +51,13 @@ var codes = [...]struct {
 	{ErrInvalid, -600}, {ErrNotFound, -704}, {ErrNotReady, -703}, {ErrDifferent, -705}, {ErrInUse, -706},
 	{ErrSource, -2101}, {ErrDamaged, -2102}, {ErrImporting, -2103}, {ErrNoTensor, -2104}, {ErrClosed, -1010},
 	{ErrNoRoom, -200}, {ErrNewer, -300}, {ErrUnreadable, -1502},
+	{source.ErrBadLocation, -2101}, {source.ErrUnknownScheme, -2101}, {source.ErrBadName, -2101}, {source.ErrRefused, -2101},
+	{source.ErrLimit, -2101}, {source.ErrNotFound, -2101}, {source.ErrChanged, -2101}, {source.ErrShort, -2101},
 }
 
 // Code is the number of err for C callers: 0 for nil, that of the package's error if there is one, else store.Code. They
-// are upstream's numbers for what means the same there; those below -2000 are our own: -2101 ErrSource, -2102
-// ErrDamaged, -2103 ErrImporting, -2104 ErrNoTensor, -2005 context.Canceled, -2006 context.DeadlineExceeded.
+// are upstream's numbers for what means the same there; those below -2000 are our own: -2101 ErrSource and
+// what package source says of a source, -2102 ErrDamaged, -2103 ErrImporting, -2104 ErrNoTensor, -2005 context.Canceled, -2006 context.DeadlineExceeded.
 func Code(err error) int {
 	for _, c := range codes {
 		if errors.Is(err, c.err) {

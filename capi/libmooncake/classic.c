@@ -3,6 +3,7 @@
 // Section 3 of mooncake.h: the functions of the C++ Mooncake Store's store_c.h. What they refuse by themselves is -1, as
 // there.
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +60,10 @@ void mooncake_store_destroy(mooncake_store_t store) {
 static int setup(mooncake_store_t store, const char *hostname, uint64_t segment_size, const char *address) {
     const char *forced = getenv("MOONCAKE_EMBEDDED"); // not Go's copy, which is from when the library was loaded
     int embedded = forced != NULL && forced[0] != 0 && strcmp(forced, "0") != 0;
-    return mc_setup(mc_err(), (uintptr_t)store, (char *)hostname, segment_size, (char *)address, embedded);
+    int result = mc_setup(mc_err(), (uintptr_t)store, (char *)hostname, segment_size, (char *)address, embedded);
+    // What a program that was made for a cluster runs into first, and it does not know mooncake_last_error.
+    if (result == MOONCAKE_ENOTSUPPORTED) fprintf(stderr, "libmooncake: setup: %s\n", mooncake_last_error());
+    return result;
 }
 
 static const char default_address[] = "127.0.0.1:50051";

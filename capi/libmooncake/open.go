@@ -28,7 +28,7 @@ func mc_open(e *C.mc_error, o *C.mooncake_store_options_t, out *C.uintptr_t) (r 
 func newClient(e *C.mc_error, q poolRequest, tenant string, out *C.uintptr_t) C.int {
 	c := new(client)
 	if err := c.connect(q, tenant, ""); err != nil {
-		return fail(e, err)
+		return fail(e, inCNames(err))
 	}
 	h := clients.add(c)
 	if h == 0 {
@@ -54,7 +54,9 @@ func poolRequestOf(o *C.mooncake_store_options_t) (q poolRequest, err error) {
 	}
 	q = poolRequest{name: C.GoString(o.pool), slots: int(o.dir_slots), join: o.join != 0}
 	if q.name == "" {
-		q.name = defaultPool
+		if q.name, err = poolOfDir(C.GoString(o.dir)); err != nil {
+			return q, err
+		}
 	}
 	q.opts = store.Options{Dir: C.GoString(o.dir), ShmDir: C.GoString(o.shm_dir), VolatileMemory: o.volatile_memory != 0,
 		Offload: store.Offload(o.offload), LeaseTTL: milliseconds(o.lease_ttl_ms), PutTimeout: milliseconds(o.put_timeout_ms),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -100,7 +101,7 @@ func differs(name string, have, want store.Options) error {
 			continue
 		}
 		if !full.Field(i).Equal(h.Field(i)) {
-			return errors.WithMessagef(store.ErrInvalidParams, "the pool %q is open with %s %v, not %v", name, w.Type().Field(i).Name,
+			return errors.WithMessagef(store.ErrInvalidParams, "the pool %q is open with %s %v, not %v", name, optionNames[w.Type().Field(i).Name],
 				h.Field(i), full.Field(i))
 		}
 	}
@@ -203,6 +204,45 @@ func (p *pool) leaveWeights(tenant string, w *weights) error {
 
 // defaultPool is the name of the pool that clients share which name none.
 const defaultPool = "embedded"
+
+// poolOfDir is the pool of clients that name none: that of their directory, so that who wants one store does not get
+// another that happens to be open.
+func poolOfDir(dir string) (string, error) {
+	if dir == "" {
+		return defaultPool, nil
+	}
+	dir, err := filepath.Abs(dir)
+	return "dir:" + dir, err
+}
+
+// optionNames are those of store.Options as they are in mooncake.h.
+var optionNames = map[string]string{"Dir": "dir", "MemoryBytes": "memory_bytes", "SSDBytes": "ssd_bytes", "ShmDir": "shm_dir",
+	"VolatileMemory": "volatile_memory", "LeaseTTL": "lease_ttl_ms", "HighWatermark": "high_watermark",
+	"EvictionRatio": "eviction_ratio", "FileBytes": "file_bytes", "Offload": "offload", "PromoteAfter": "promote_after",
+	"PutTimeout": "put_timeout_ms"}
+
+// inCNames is an error of opening a store in the terms of who called.
+func inCNames(err error) error {
+	if err == nil {
+		return nil
+	}
+	return renamed{err}
+}
+
+type renamed struct{ error }
+
+func (r renamed) Unwrap() error { return r.error }
+
+func (r renamed) Error() string {
+	return goOption.ReplaceAllStringFunc(r.error.Error(), func(s string) string {
+		if name, ok := optionNames[strings.TrimPrefix(s, "Options.")]; ok {
+			return name
+		}
+		return s
+	})
+}
+
+var goOption = regexp.MustCompile(`\bOptions\.[A-Z][A-Za-z]+`)
 
 // poolOfAddress is the pool that the address of a master stands for, or an error for one that is an address.
 func poolOfAddress(address string, forced bool) (string, error) {

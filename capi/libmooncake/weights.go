@@ -150,7 +150,9 @@ func mc_weight_import_result(e *C.mc_error, h C.uintptr_t, out **C.char) (r C.in
 	if op.outcome == nil {
 		return fail(e, errors.WithMessage(store.ErrInvalidParams, "the operation is not an import"))
 	}
-	return jsonTo(e, out, op.outcome)
+	outcome := *op.outcome
+	outcome.Skipped = append([]weight.Skipped{}, outcome.Skipped...)
+	return jsonTo(e, out, outcome)
 }
 
 //export mc_weight_manifest

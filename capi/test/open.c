@@ -65,7 +65,7 @@ TEST(open_refuses_bad_options) {
     mooncake_store_t s = (void *)&s;
     options o = MOONCAKE_INIT(options);
     o.memory_bytes = 1;
-    ERROR(open_with(&o, &s), MOONCAKE_EINVAL, "MemoryBytes");
+    ERROR(open_with(&o, &s), MOONCAKE_EINVAL, "memory_bytes");
     CHECK(s == NULL);
     o.memory_bytes = UINT64_MAX;
     ERROR(open_with(&o, &s), MOONCAKE_EINVAL, "memory_bytes");
@@ -113,7 +113,7 @@ TEST(open_joins_a_pool_with_equal_options_only) {
     OK(mooncake_store_put(a, "k", "v", 1, NULL));
     EQ(mooncake_store_is_exist(b, "k"), 1);
     o.memory_bytes = 65 * MIB;
-    ERROR(open_with(&o, &c), MOONCAKE_EINVAL, "MemoryBytes");
+    ERROR(open_with(&o, &c), MOONCAKE_EINVAL, "memory_bytes");
     o.join = 1;
     OK(open_with(&o, &c));
     EQ(usage_of(c).memory_budget, 64 * MIB);
@@ -121,7 +121,7 @@ TEST(open_joins_a_pool_with_equal_options_only) {
     o.lease_ttl_ms = 10000; // what the pool has by default
     OK(open_with(&o, &c));
     o.lease_ttl_ms = 1;
-    ERROR(open_with(&o, &c), MOONCAKE_EINVAL, "LeaseTTL");
+    ERROR(open_with(&o, &c), MOONCAKE_EINVAL, "lease_ttl_ms");
     o = MOONCAKE_INIT(options), o.promote_after = 5;
     EQ(open_with(&o, &c), MOONCAKE_EINVAL);
     o = MOONCAKE_INIT(options), o.pool = "other", o.memory_bytes = 16 * MIB;
@@ -221,6 +221,25 @@ TEST(dir_of_another_process_is_ELOCKED) {
     ERROR(open_with(&o, &t), MOONCAKE_ELOCKED, pid);
     mooncake_store_destroy(s);
     OK(open_with(&o, &t));
+}
+
+TEST(a_dir_has_a_pool_of_its_own) {
+    mooncake_store_t memory = open_memory(), disk, same;
+    mooncake_store_options_t o = MOONCAKE_INIT(mooncake_store_options_t);
+    o.dir = path_in(scratch(), "d");
+    o.shm_dir = scratch_shm();
+    o.memory_bytes = 32 * MIB;
+    o.volatile_memory = 1;
+    int code = mooncake_store_open(&o, &disk);
+    if (code == MOONCAKE_EMODE) test_skip("this library has no RocksDB");
+    OK(code);
+    EQ(mooncake_store_open(&o, &same), 0);
+    EQ(mooncake_store_put(disk, "k", "v", 1, NULL), 0);
+    EQ(mooncake_store_is_exist(same, "k"), 1);
+    EQ(mooncake_store_is_exist(memory, "k"), 0);
+    mooncake_store_destroy(memory);
+    mooncake_store_destroy(disk);
+    mooncake_store_destroy(same);
 }
 
 TEST(dir_slots_take_the_first_that_is_free) {
