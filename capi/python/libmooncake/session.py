@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Type
 
 from . import _native, batch, buffer
 from .errors import check
-from .key import Key, pack
+from .key import Key, listed, pack
 from .options import PutOptions
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class GetSession:
     end(). found says for each key whether there is an object; read only those."""
 
     def __init__(self, store: Store, keys: Sequence[Key]) -> None:
+        keys = listed(keys)
         packed = pack(keys)
         results, at = batch.codes(len(keys))
         self._store = store
@@ -34,6 +35,7 @@ class GetSession:
     def read(self, keys: Sequence[Key], fragments: Sequence[Fragments]) -> List[Optional[int]]:
         """Read fragments of objects of the session: for each key a list of (offset, buffer). Returns how many bytes
         that were for each."""
+        keys, fragments = listed(keys), list(map(tuple, fragments))
         results, at = batch.sizes(len(keys))
         batch.same_length(keys, fragments)
         buffers, sizes, offsets, counts, _kept = buffer.gather_fragments(fragments, writable=True)
@@ -61,6 +63,7 @@ class PutSession:
     def __init__(
         self, store: Store, keys: Sequence[Key], sizes: Sequence[int], options: Optional[PutOptions] = None
     ) -> None:
+        keys, sizes = listed(keys), list(sizes)
         batch.same_length(keys, sizes)
         self._packed = pack(keys)
         results, at = batch.codes(len(keys))
@@ -82,6 +85,7 @@ class PutSession:
     def write(self, keys: Sequence[Key], fragments: Sequence[Fragments]) -> None:
         """Write fragments of objects of the session, in any order and from any thread: for each key a list of (offset,
         buffer)."""
+        keys, fragments = listed(keys), list(map(tuple, fragments))
         results, at = batch.codes(len(keys))
         batch.same_length(keys, fragments)
         buffers, sizes, offsets, counts, _kept = buffer.gather_fragments(fragments, writable=False)

@@ -25,7 +25,7 @@ from .info import (
     taken_keys,
     usage,
 )
-from .key import Key, encode, pack
+from .key import Key, encode, listed, pack
 from .listing import Listing
 from .operation import Operation
 from .options import DEFAULT, REPLACE, PutOptions
@@ -370,6 +370,7 @@ class Store:
 
     def exists_batch(self, keys: Sequence[Key], *, lease: bool = True) -> List[bool]:
         """exists for each key, or probe without lease."""
+        keys = listed(keys)
         results, at = batch.codes(len(keys))
         code = _batch_exist(self._handle, *pack(keys), 0 if lease else _native.NO_LEASE, at)
         if code < 0:
@@ -381,6 +382,7 @@ class Store:
 
     def size_batch(self, keys: Sequence[Key]) -> List[Optional[int]]:
         """size for each key."""
+        keys = listed(keys)
         results, at = batch.sizes(len(keys))
         self._check(_lib.mooncake_store_batch_get_size(self._handle, *pack(keys), at))
         return batch.numbers(results)
@@ -395,6 +397,7 @@ class Store:
     ) -> None:
         """put each key from its buffer, or list of buffers one after the other. All that are durable become so with one
         sync. groups: one for each key."""
+        keys = listed(keys)
         results, at = batch.codes(len(keys))
         put = self._put_arguments(keys, buffers, options, groups)
         self._check(_lib.mooncake_store_batch_put(self._handle, *put[0], at))
@@ -402,6 +405,7 @@ class Store:
 
     def get_batch(self, keys: Sequence[Key], *, verify: Optional[bool] = None) -> List[Optional[bytes]]:
         """get for each key."""
+        keys = listed(keys)
         fresh: List[Any] = list(map(buffer.new_bytes, [size or 0 for size in self.size_batch(keys)]))
         results, at = batch.sizes(len(keys))
         buffers, sizes, counts, _kept = buffer.gather(fresh, writable=False)  # ours, and unseen: written all the same
@@ -421,6 +425,7 @@ class Store:
     ) -> List[Optional[int]]:
         """get_into for each key and its buffer, or list of buffers that are filled one after the other. Returns sizes.
         Buffers must not overlap."""
+        keys, buffers = listed(keys), list(buffers)
         results, at = batch.sizes(len(keys))
         batch.same_length(keys, buffers)
         addresses, sizes, counts, _kept = buffer.gather(buffers, writable=True)
@@ -433,6 +438,7 @@ class Store:
         self, keys: Sequence[Key], fragments: Sequence[Fragments], *, verify: Optional[bool] = None
     ) -> List[List[Optional[int]]]:
         """get_ranges for each key: a list of (offset, buffer) for each, a list of sizes for each."""
+        keys, fragments = listed(keys), list(map(tuple, fragments))
         batch.same_length(keys, fragments)
         results, at = batch.sizes(sum(map(len, fragments)))
         addresses, sizes, offsets, counts, _kept = buffer.gather_fragments(fragments, writable=True)
@@ -446,6 +452,7 @@ class Store:
 
     def view_batch(self, keys: Sequence[Key], *, verify: Optional[bool] = None) -> List[Optional[View]]:
         """view for each key."""
+        keys = listed(keys)
         results, at = batch.codes(len(keys))
         views = (_native.View * len(keys))()
         size = ctypes.sizeof(_native.View)
@@ -455,6 +462,7 @@ class Store:
 
     def remove_batch(self, keys: Sequence[Key], *, force: bool = False) -> List[bool]:
         """remove for each key. Returns whether there was an object."""
+        keys = listed(keys)
         results, at = batch.codes(len(keys))
         self._check(_lib.mooncake_store_batch_remove(self._handle, *pack(keys), force, at))
         removed = [code != _native.ENOTFOUND for code in results]
@@ -470,6 +478,7 @@ class Store:
         groups: Optional[Sequence[Key]] = None,
     ) -> Operation[None]:
         """put_batch as an operation. Leave the buffers alone until it is done."""
+        keys = listed(keys)
         results, at = batch.codes(len(keys))
         arguments, kept = self._put_arguments(keys, buffers, options, groups)
         handle = _pointer()
@@ -485,6 +494,7 @@ class Store:
         self, keys: Sequence[Key], buffers: Sequence[Union[Buffer, List[Buffer]]], *, verify: Optional[bool] = None
     ) -> Operation[List[Optional[int]]]:
         """get_batch_into as an operation. Leave the buffers alone until it is done."""
+        keys, buffers = listed(keys), list(buffers)
         results, at = batch.sizes(len(keys))
         batch.same_length(keys, buffers)
         addresses, sizes, counts, kept = buffer.gather(buffers, writable=True)
@@ -506,8 +516,10 @@ class Store:
         groups: Optional[Sequence[Key]],
     ) -> Tuple[Tuple[Any, ...], object]:
         """The arguments of a batch put from keys to options, and what must live as long as they do."""
+        buffers = list(buffers)
         batch.same_length(keys, buffers)
         if groups is not None:
+            groups = listed(groups)
             batch.same_length(keys, groups)
             options = (options or DEFAULT).grouped(groups)
         addresses, sizes, counts, kept = buffer.gather(buffers, writable=False)
