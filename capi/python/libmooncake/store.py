@@ -27,6 +27,7 @@ from .info import (
 )
 from .key import Key, encode, listed, pack
 from .listing import Listing
+from .number import optional, signed, unsigned
 from .operation import Operation
 from .options import DEFAULT, REPLACE, PutOptions
 from .session import Fragments, GetSession, PutSession
@@ -117,18 +118,18 @@ class Store:
         options.pool = _string(pool)
         options.tenant = _string(tenant)
         options.dir = _path(dir)
-        options.memory_bytes = _unsigned("memory_bytes", memory_bytes)
-        options.ssd_bytes = _unsigned("ssd_bytes", ssd_bytes)
+        options.memory_bytes = optional("memory_bytes", memory_bytes)
+        options.ssd_bytes = optional("ssd_bytes", ssd_bytes)
         options.shm_dir = _path(shm_dir)
         options.volatile_memory = volatile_memory
         options.offload = _OFFLOAD[offload]
-        options.lease_ttl_ms = _unsigned("lease_ttl_ms", lease_ttl_ms)
+        options.lease_ttl_ms = optional("lease_ttl_ms", lease_ttl_ms)
         options.high_watermark = high_watermark or 0
         options.eviction_ratio = eviction_ratio or 0
-        options.file_bytes = _unsigned("file_bytes", file_bytes)
-        options.promote_after = promote_after or 0
-        options.dir_slots = _unsigned("dir_slots", dir_slots)
-        options.put_timeout_ms = _unsigned("put_timeout_ms", put_timeout_ms)
+        options.file_bytes = optional("file_bytes", file_bytes)
+        options.promote_after = signed("promote_after", promote_after or 0, bits=32)
+        options.dir_slots = optional("dir_slots", dir_slots, bits=31)
+        options.put_timeout_ms = optional("put_timeout_ms", put_timeout_ms)
         options.join = join
         options.master = _string(master)
         handle = _pointer()
@@ -269,7 +270,7 @@ class Store:
 
     def create(self, key: Key, nbytes: int, options: Optional[PutOptions] = None) -> Writer:
         """Begin an object that is written in pieces."""
-        key = encode(key)
+        key, nbytes = encode(key), unsigned("nbytes", nbytes)
         handle = _pointer()
         self._check(
             _lib.mooncake_store_create_object(
@@ -550,7 +551,7 @@ class Store:
         """Subscribe to what happens to the objects of all tenants. buffer is how many events wait for a slow program
         before the rest is dropped and counted."""
         handle = _pointer()
-        self._check(_lib.mooncake_store_events(self._handle, buffer, _byref(handle)))
+        self._check(_lib.mooncake_store_events(self._handle, unsigned("buffer", buffer), _byref(handle)))
         return Events(self, handle.value or 0)
 
     def usage(self) -> Usage:
@@ -626,13 +627,6 @@ def _path(path: Optional[Path]) -> Optional[bytes]:
     return None if path is None else os.fsencode(path)
 
 
-def _unsigned(name: str, value: Optional[int]) -> int:
-    if value is None:
-        return 0
-    if value < 0:
-        raise ValueError(f"{name} is {value}, less than 0")
-    return value
-
-
 def _pins(hard_pin: Optional[bool], soft_pin_ms: Optional[int]) -> Tuple[int, int]:
-    return -1 if hard_pin is None else int(hard_pin), -1 if soft_pin_ms is None else soft_pin_ms
+    soft = -1 if soft_pin_ms is None else unsigned("soft_pin_ms", soft_pin_ms, bits=63)
+    return -1 if hard_pin is None else int(hard_pin), soft
