@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from types import TracebackType
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Type, TypeVar, Union, overload
 
@@ -136,14 +137,18 @@ class Store:
         code = _lib.mooncake_store_open(_byref(options), _byref(handle))
         if code < 0:
             raise last(code)
-        self._handle = handle.value
+        self._own(handle.value, tenant or "default")
+
+    def _own(self, handle: Optional[int], tenant: str) -> None:
+        self._handle, self._tenant = handle, tenant
+        self._sessions: weakref.WeakSet[GetSession] = weakref.WeakSet()  # which end with the store
 
     def tenant(self, name: str) -> Store:
         """Another client of the same pool that sees another tenant."""
         handle = _pointer()
         self._check(_lib.mooncake_store_tenant(self._handle, _string(name), _byref(handle)))
         other = Store.__new__(Store)
-        other._handle = handle.value
+        other._own(handle.value, name)
         return other
 
     @property
@@ -161,6 +166,8 @@ class Store:
         """End the client. A second close does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
+            for session in list(self._sessions):
+                session.end()
             _lib.mooncake_store_destroy(handle)
 
     def __del__(self, _destroy: Callable[[int], None] = _lib.mooncake_store_destroy) -> None:
