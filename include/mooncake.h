@@ -698,8 +698,9 @@ typedef struct mooncake_weight_import {
 } mooncake_weight_import_t;
 
 /* mooncake_weight_import starts an import, or joins the same one that runs. The operation is cancelled for this caller
- * only; what is stored stays for the next import of the revision. Result codes: MOONCAKE_ESOURCE, MOONCAKE_EEXISTS (the
- * revision exists with other bytes), MOONCAKE_ENOSPACE, MOONCAKE_ECANCELED, ... */
+ * only, and that of the last caller is done when nothing reads the source any more. What is stored stays for the next
+ * import of the revision. Result codes: MOONCAKE_ESOURCE, MOONCAKE_EEXISTS (the revision exists with other bytes),
+ * MOONCAKE_ENOSPACE, MOONCAKE_ECANCELED, ... */
 int mooncake_weight_import(mooncake_weight_t weight, const mooncake_weight_import_t *request,
                            mooncake_operation_t *operation_out);
 

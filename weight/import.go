@@ -189,9 +189,10 @@ func (i *Import) Wait(ctx context.Context) (*ImportResult, error) {
 	}
 }
 
-// Cancel says that this caller has no more interest; the import ends when no caller has. What it has stored completely
-// stays for the next one.
-func (i *Import) Cancel() { i.leave() }
+// Cancel says that this caller has no more interest; the import ends when no caller has, and Cancel reports whether
+// that is now: Wait then returns soon, and the source is not used any more. What the import has stored completely stays
+// for the next one.
+func (i *Import) Cancel() (last bool) { return i.leave() }
 
 // leave reports whether the import ends with it. The cancellation is seen by whoever looks under the lock, so that
 // nobody joins an import that is about to end.

@@ -479,6 +479,18 @@ func TestOpenClose(t *testing.T) {
 	require.Empty(t, files(t, e.m.loadRoot))
 }
 
+// TestOpenThatFailsLeavesNothing opens on a store that is closed.
+func TestOpenThatFailsLeavesNothing(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	e := newEnv(t, store.Options{})
+	require.NoError(t, e.m.Close())
+	require.NoError(t, e.s.Close())
+	_, err := Open(context.Background(), e.s, Options{})
+	require.ErrorIs(t, err, store.ErrClosed)
+	require.Empty(t, files(t, tmp))
+}
+
 // TestLoadsOfDeadProcess removes what a process with a store in memory has left in the temporary directory.
 func TestLoadsOfDeadProcess(t *testing.T) {
 	tmp := t.TempDir()

@@ -65,10 +65,12 @@ func Open(ctx context.Context, s *store.Store, opts Options) (*Manager, error) {
 	m.mu.loads = make(map[Ref]*directory)
 	m.mu.lingers = make(map[Ref][]*directory)
 	m.mu.tensors = make(map[Ref]*index)
-	if err := m.openLoadRoot(); err != nil {
-		return nil, errors.WithMessage(err, "open weights")
+	err := m.openLoadRoot()
+	if err == nil {
+		err = m.recover(ctx)
 	}
-	if err := m.recover(ctx); err != nil {
+	if err != nil {
+		m.removeOwnRoot()
 		return nil, errors.WithMessage(err, "open weights")
 	}
 	return m, nil
@@ -112,6 +114,17 @@ func (m *Manager) makeOwnRoot() (err error) {
 		m.removeOldRoot(root)
 	}
 	return err
+}
+
+// removeOwnRoot removes what makeOwnRoot has made.
+func (m *Manager) removeOwnRoot() {
+	if !m.ownRoot || m.loadRoot == "" {
+		return
+	}
+	_ = os.RemoveAll(m.loadRoot)
+	if m.rootLock != nil {
+		_ = m.rootLock.Close()
+	}
 }
 
 // removeOldRoot removes the load directories of a process that is gone. A young directory may be one that its process
@@ -209,10 +222,7 @@ func (m *Manager) Close() error {
 	if err := m.endLingers(); err != nil && first == nil {
 		first = err
 	}
-	if m.ownRoot {
-		_ = os.RemoveAll(m.loadRoot)
-		_ = m.rootLock.Close()
-	}
+	m.removeOwnRoot()
 	return first
 }
 

@@ -46,6 +46,10 @@ func seatOf(h C.uintptr_t) (*seat, error) {
 	return s, nil
 }
 
+// samePool asks for the pool of a client. If its last client has just been closed there is none: it must not be opened
+// again, with no options.
+func (s *seat) samePool() poolRequest { return poolRequest{name: s.pool.name, join: true, open: true} }
+
 // connect gives a client its seat.
 func (c *client) connect(q poolRequest, tenant, hostname string) error {
 	c.mu.Lock()

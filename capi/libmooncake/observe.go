@@ -236,7 +236,10 @@ func (l *list) next(out *C.mooncake_object_info_t) (bool, error) {
 	}
 	if len(l.mu.infos) == 0 {
 		infos, ok := <-l.in
-		if !ok {
+		switch {
+		case !ok && errors.Is(l.err, context.Canceled): // by close, in another thread
+			return false, errHandle
+		case !ok:
 			return false, l.err
 		}
 		l.mu.infos = infos

@@ -103,7 +103,7 @@ func mc_tenant(e *C.mc_error, h C.uintptr_t, tenant *C.char, out *C.uintptr_t) (
 	if err != nil {
 		return fail(e, err)
 	}
-	return newClient(e, poolRequest{name: s.pool.name, join: true}, tenantName(C.GoString(tenant)), out)
+	return newClient(e, s.samePool(), tenantName(C.GoString(tenant)), out)
 }
 
 // within is the context of a call that waits up to timeoutMS, for ever if that is negative.

@@ -25,8 +25,9 @@ type operation struct {
 
 	mu struct {
 		sync.Mutex
-		fd  int            // an eventfd, -1 while nobody wants it
-		imp *weight.Import // of an import that has begun
+		fd    int            // an eventfd, -1 while nobody wants it
+		freed bool           // there will be none any more
+		imp   *weight.Import // of an import that has begun
 	}
 }
 
@@ -81,7 +82,10 @@ func signal(fd int) {
 func (o *operation) eventfd() (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.mu.fd >= 0 {
+	switch {
+	case o.mu.freed: // by another thread, since the handle was looked up
+		return -1, errHandle
+	case o.mu.fd >= 0:
 		return o.mu.fd, nil
 	}
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -103,6 +107,7 @@ func (o *operation) free() {
 	<-o.done
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.mu.freed = true
 	if o.mu.fd >= 0 {
 		_ = unix.Close(o.mu.fd)
 		o.mu.fd = -1

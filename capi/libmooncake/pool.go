@@ -46,6 +46,7 @@ type poolRequest struct {
 	opts  store.Options
 	slots int  // Dir is shared by processes: take one of so many directories below it
 	join  bool // take an open pool whatever its options are
+	open  bool // only if it is open
 }
 
 // enterPool opens a pool or joins it. leave must follow.
@@ -86,6 +87,9 @@ func (p *pool) openLocked(q poolRequest) (err error) {
 			return nil
 		}
 		return differs(p.name, p.mu.asked, q.opts)
+	}
+	if q.open {
+		return store.ErrClosed
 	}
 	p.mu.s, err = openSlot(q)
 	p.mu.asked = q.opts

@@ -97,8 +97,8 @@ func (o *operation) runImport(ctx context.Context, m *weight.Manager, q weight.I
 	o.mu.imp = imp
 	o.mu.Unlock()
 	o.outcome, err = imp.Wait(ctx)
-	if ctx.Err() != nil {
-		imp.Cancel()
+	if ctx.Err() != nil && imp.Cancel() { // whoever frees the operation may take the source away then
+		o.outcome, err = imp.Wait(always)
 	}
 	return err
 }

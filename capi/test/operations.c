@@ -3,6 +3,7 @@
 // Section 9 of mooncake.h: operations.
 
 #include <poll.h>
+#include <pthread.h>
 
 #include "test.h"
 
@@ -66,6 +67,40 @@ TEST(async_eventfd_of_a_done_operation) {
 }
 
 // Cancelled, freed while it runs, or left to the end: nothing touches the results after free.
+static mooncake_operation_t freed;
+static pthread_barrier_t together;
+
+static void *ask_for_eventfd(void *arg) {
+    (void)arg;
+    pthread_barrier_wait(&together);
+    int fd = mooncake_operation_eventfd(freed);
+    CHECK(fd >= 0 || fd == MOONCAKE_EINVAL);
+    return NULL;
+}
+
+// An eventfd that is made while another thread frees the operation is closed too.
+TEST(async_eventfd_while_it_is_freed) {
+    mooncake_store_t s = open_memory();
+    put(s, "k", 100, 1);
+    pthread_barrier_init(&together, NULL, 3);
+    int fds = 0;
+    for (int i = 0; i < 5000; i++) {
+        if (i == 100) fds = count_fds();
+        char b[100];
+        void *buffers[] = {b};
+        size_t sizes[] = {100};
+        int64_t n;
+        pthread_t t[2];
+        OK(mooncake_store_batch_get_async(s, "k", 1, NULL, 1, buffers, sizes, NULL, 0, &n, &freed));
+        for (int j = 0; j < 2; j++) CHECK(pthread_create(&t[j], NULL, ask_for_eventfd, NULL) == 0);
+        pthread_barrier_wait(&together);
+        OK(mooncake_operation_free(freed));
+        for (int j = 0; j < 2; j++) pthread_join(t[j], NULL);
+    }
+    EQ(count_fds(), fds);
+    mooncake_store_destroy(s);
+}
+
 TEST(async_cancel_and_free_while_running) {
     mooncake_store_t s = open_memory();
     enum { count = 2000 };

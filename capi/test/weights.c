@@ -171,6 +171,35 @@ TEST(import_cancelled_and_aborted) {
     OK(mooncake_weight_close(w));
 }
 
+// open_below counts the descriptors of this process for files in a directory.
+static int open_below(const char *dir) {
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        char link[64], file[4096];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t size = readlink(link, file, sizeof file - 1);
+        if (size > 0) file[size] = 0, n += strstr(file, dir) != NULL;
+    }
+    return n;
+}
+
+// Whoever frees an import that nobody else waits for may take its source away.
+TEST(import_freed_lets_go_of_the_source) {
+    mooncake_store_t s = open_memory();
+    mooncake_weight_t w = open_weights(s);
+    const char *dir = path_in(scratch(), "model");
+    write_model(dir, 30 * MIB);
+    for (int i = 0; i < 40; i++) {
+        mooncake_operation_t op = start(w, "org/m", "1", dir);
+        usleep((useconds_t)i * 250);
+        OK(mooncake_operation_free(op));
+        EQ(open_below(dir), 0);
+        mooncake_weight_abort(w, "org/m", "1");
+        mooncake_weight_delete(w, "org/m", "1");
+    }
+    OK(mooncake_weight_close(w));
+}
+
 TEST(check_manifest_list_usage) {
     mooncake_store_t s = open_memory();
     mooncake_weight_t w = a_model(s);

@@ -20,14 +20,14 @@ typedef struct {
     vectorcallfunc vectorcall;
     void *address;
     PyObject *name;
+    PyObject *void_pointer_type;   // ctypes.c_void_p
+    PyObject *reference_type;      // type(ctypes.byref(...))
+    PyObject *argument_error;      // ctypes.ArgumentError
     char result;                   // i int, q int64_t, p void *, s const char *, v void
     char kinds[max_arguments + 1]; // i int, q 64 bits, s string, p memory
 } Function;
 
-static PyObject *void_pointer_type;  // ctypes.c_void_p
-static PyObject *reference_type;     // type(ctypes.byref(...))
-static PyObject *argument_error;     // ctypes.ArgumentError
-static PyObject *obj_name;           // "_obj"
+static PyObject *obj_name; // "_obj"
 
 // call calls a function with n arguments in the registers and on the stack, where C puts integers and pointers.
 static uint64_t call(void *f, size_t n, const uint64_t *a) {
@@ -50,7 +50,7 @@ static uint64_t call(void *f, size_t n, const uint64_t *a) {
 }
 
 static int refuse(const Function *f, Py_ssize_t i, PyObject *value) {
-    PyErr_Format(argument_error, "%U: argument %zd: wrong type %.100s", f->name, i + 1, Py_TYPE(value)->tp_name);
+    PyErr_Format(f->argument_error, "%U: argument %zd: wrong type %.100s", f->name, i + 1, Py_TYPE(value)->tp_name);
     return -1;
 }
 
@@ -72,7 +72,7 @@ static int memory(const Function *f, Py_ssize_t i, PyObject *value, uint64_t *ou
     }
     if (PyLong_Check(value)) return integer(f, i, value, out);
     PyObject *target = NULL;
-    if ((PyObject *)Py_TYPE(value) == reference_type) {
+    if ((PyObject *)Py_TYPE(value) == f->reference_type) {
         target = PyObject_GetAttr(value, obj_name);
         if (target == NULL) return -1;
         value = target;
@@ -84,7 +84,8 @@ static int memory(const Function *f, Py_ssize_t i, PyObject *value, uint64_t *ou
         return refuse(f, i, value);
     }
     *out = (uint64_t)(uintptr_t)view->buf;
-    if (target == NULL && (PyObject *)Py_TYPE(value) == void_pointer_type) *out = *(uint64_t *)view->buf;
+    if (target == NULL && PyObject_TypeCheck(value, (PyTypeObject *)f->void_pointer_type))
+        *out = *(uint64_t *)view->buf;
     return 1;
 }
 
@@ -141,6 +142,9 @@ static PyObject *function_vectorcall(PyObject *self, PyObject *const *args, size
 
 static void function_dealloc(Function *f) {
     Py_XDECREF(f->name);
+    Py_XDECREF(f->void_pointer_type);
+    Py_XDECREF(f->reference_type);
+    Py_XDECREF(f->argument_error);
     Py_TYPE(f)->tp_free((PyObject *)f);
 }
 
@@ -164,6 +168,25 @@ static PyTypeObject function_type = {
     .tp_doc = "A function of libmooncake.so.",
 };
 
+// from_ctypes finds what arguments can be instances of. A subinterpreter's ctypes has types of its own, and this module is
+// the same in all: so a function knows those of the interpreter that it was made in.
+static int from_ctypes(Function *f) {
+    PyObject *ctypes = PyImport_ImportModule("ctypes");
+    if (ctypes == NULL) return -1;
+    f->void_pointer_type = PyObject_GetAttrString(ctypes, "c_void_p");
+    f->argument_error = PyObject_GetAttrString(ctypes, "ArgumentError");
+    PyObject *sample = f->void_pointer_type == NULL ? NULL : PyObject_CallNoArgs(f->void_pointer_type);
+    PyObject *reference = sample == NULL ? NULL : PyObject_CallMethod(ctypes, "byref", "O", sample);
+    if (reference != NULL) {
+        f->reference_type = (PyObject *)Py_TYPE(reference);
+        Py_INCREF(f->reference_type);
+    }
+    Py_XDECREF(reference);
+    Py_XDECREF(sample);
+    Py_DECREF(ctypes);
+    return f->reference_type != NULL && f->argument_error != NULL ? 0 : -1;
+}
+
 static PyObject *function(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *name;
@@ -179,8 +202,13 @@ static PyObject *function(PyObject *module, PyObject *args) {
     f->address = (void *)(uintptr_t)address;
     Py_INCREF(name);
     f->name = name;
+    f->void_pointer_type = f->reference_type = f->argument_error = NULL;
     f->result = result[0];
     strcpy(f->kinds, kinds);
+    if (from_ctypes(f) != 0) {
+        Py_DECREF(f);
+        return NULL;
+    }
     return (PyObject *)f;
 }
 
@@ -196,26 +224,8 @@ static struct PyModuleDef module = {
     NULL, NULL, NULL, NULL,
 };
 
-// from_ctypes finds what arguments can be instances of.
-static int from_ctypes(void) {
-    PyObject *ctypes = PyImport_ImportModule("ctypes");
-    if (ctypes == NULL) return -1;
-    void_pointer_type = PyObject_GetAttrString(ctypes, "c_void_p");
-    argument_error = PyObject_GetAttrString(ctypes, "ArgumentError");
-    obj_name = PyUnicode_InternFromString("_obj");
-    PyObject *sample = void_pointer_type == NULL ? NULL : PyObject_CallNoArgs(void_pointer_type);
-    PyObject *reference = sample == NULL ? NULL : PyObject_CallMethod(ctypes, "byref", "O", sample);
-    if (reference != NULL) {
-        reference_type = (PyObject *)Py_TYPE(reference);
-        Py_INCREF(reference_type);
-    }
-    Py_XDECREF(reference);
-    Py_XDECREF(sample);
-    Py_DECREF(ctypes);
-    return reference_type != NULL && argument_error != NULL && obj_name != NULL ? 0 : -1;
-}
-
 PyMODINIT_FUNC PyInit_libmooncake_fast(void) {
-    if (from_ctypes() != 0 || PyType_Ready(&function_type) != 0) return NULL;
+    obj_name = PyUnicode_InternFromString("_obj");
+    if (obj_name == NULL || PyType_Ready(&function_type) != 0) return NULL;
     return PyModule_Create(&module);
 }

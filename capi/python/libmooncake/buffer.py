@@ -143,13 +143,14 @@ Gathered = Tuple[Any, bytes, Optional[bytes], object]
 
 def gather(items: Sequence[Any], writable: bool) -> Gathered:
     """The buffers of a batch. An item is a buffer, or a list or tuple of buffers that lie behind each other in the
-    object."""
+    object. Lists are looked at once: the caller may change them while the library uses the buffers."""
     counts: Optional[bytes] = None
+    items = tuple(items)
     kinds = set(map(type, items))
     if list in kinds or tuple in kinds:
-        lists = [item if isinstance(item, (list, tuple)) else (item,) for item in items]
+        lists = [tuple(item) if isinstance(item, (list, tuple)) else (item,) for item in items]
         counts = array("I", map(len, lists)).tobytes()
-        items = [buffer for buffers in lists for buffer in buffers]
+        items = tuple(buffer for buffers in lists for buffer in buffers)
         kinds = set(map(type, items))
     if kinds == {bytes} and not writable:
         return array("Q", map(_bytes_at.__add__, map(id, items))).tobytes(), sizes(map(len, items)), counts, items

@@ -5,7 +5,7 @@ so, as file names do in os.fsdecode."""
 from __future__ import annotations
 
 from array import array
-from typing import List, Optional, Sequence, Tuple, Union
+from typing import Iterable, List, Optional, Sequence, Tuple, Union
 
 Key = Union[str, bytes]
 
@@ -26,14 +26,25 @@ def decode(key: bytes) -> str:
     return key.decode("utf-8", "surrogateescape")
 
 
+def listed(keys: Iterable[Key]) -> List[Key]:
+    """A list of the call's own: another thread may change the caller's while the library fills as many results as there
+    were keys."""
+    _refuse_one(keys)
+    return list(keys)
+
+
+def _refuse_one(keys: object) -> None:
+    if isinstance(keys, (str, bytes)):
+        raise TypeError("keys are a sequence of keys, not one key")
+
+
 Packed = Tuple[bytes, int, Optional[bytes], int]
 """Keys as the batch functions take them: keys, keys_size, key_sizes, count. No sizes: each key ends with NUL."""
 
 
 def pack(keys: Sequence[Key]) -> Packed:
     """One join and no object for each key, unless keys are mixed, hold NUL, or the last is empty."""
-    if isinstance(keys, (str, bytes)):
-        raise TypeError("keys are a sequence of keys, not one key")
+    _refuse_one(keys)
     count = len(keys)
     try:
         if count and keys[0].__class__ is str:

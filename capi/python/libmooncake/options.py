@@ -9,6 +9,7 @@ from typing import Any, List, Optional, Sequence
 
 from . import _native
 from .key import Key, encode, pack_sized
+from .number import unsigned
 
 
 class ObjectType(enum.IntEnum):
@@ -56,14 +57,14 @@ class PutOptions:
         native = _native.PutOptions()
         native.type = type
         native.hard_pin = hard_pin
-        native.soft_pin_ms = soft_pin_ms
+        native.soft_pin_ms = unsigned("soft_pin_ms", soft_pin_ms)
         if group is not None:
             native.group = encode(group)
             native.group_size = len(encode(group))
         native.durable = durable
         native.own_file = own_file
         native.keep = keep
-        native.replica_num = replicas
+        native.replica_num = unsigned("replicas", replicas)
         self._kept: List[Any] = []
         if preferred_segments:
             segments = (ctypes.c_char_p * len(preferred_segments))(*map(encode, preferred_segments))

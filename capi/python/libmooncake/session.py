@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Type
 
 from . import _native, batch, buffer
-from .errors import check
-from .key import Key, pack
+from .errors import BatchError, InvalidError, check
+from .key import Key, listed, pack
 from .options import PutOptions
 
 if TYPE_CHECKING:
@@ -20,26 +20,34 @@ Fragments = Sequence[Tuple[int, buffer.Buffer]]
 
 
 class GetSession:
-    """Objects that are held for reading: neither evicted nor changed until the session ends, with its block or with
-    end(). found says for each key whether there is an object; read only those."""
+    """Objects that are held for reading: neither evicted nor changed until the session ends, with its block, with end()
+    or with the store. found says for each key whether there is an object; read only those."""
 
     def __init__(self, store: Store, keys: Sequence[Key]) -> None:
+        keys = listed(keys)
         packed = pack(keys)
         results, at = batch.codes(len(keys))
-        self._store = store
-        check(_native.lib.mooncake_store_get_session_start(store._handle, *packed, at))
-        self._finalizer = weakref.finalize(self, _end_get, store, packed)
+        # The library has one session of a client and key, which a second start of the key moves on to what the key
+        # stands for then, and an end ends for both. So each of ours has a client of its own.
+        self._client = store.tenant(store._tenant)
+        self._finalizer = weakref.finalize(self, self._client.close)
+        check(_native.lib.mooncake_store_get_session_start(self._client._handle, *packed, at))
+        store._sessions.add(self)
         self.found: List[bool] = [item is not None for item in batch.numbers(results)]
 
     def read(self, keys: Sequence[Key], fragments: Sequence[Fragments]) -> List[Optional[int]]:
         """Read fragments of objects of the session: for each key a list of (offset, buffer). Returns how many bytes
         that were for each."""
+        keys, fragments = listed(keys), list(map(tuple, fragments))
+        if self._client.closed:
+            ended = [InvalidError(_native.EINVAL, "the session has ended") for _ in keys]
+            raise BatchError(_native.EINVAL, "the session has ended", ended)
         results, at = batch.sizes(len(keys))
         batch.same_length(keys, fragments)
         buffers, sizes, offsets, counts, _kept = buffer.gather_fragments(fragments, writable=True)
         check(
             _native.lib.mooncake_store_get_session_read(
-                self._store._handle, *pack(keys), buffers, sizes, offsets, counts, at
+                self._client._handle, *pack(keys), buffers, sizes, offsets, counts, at
             )
         )
         return batch.numbers(results)
@@ -61,6 +69,7 @@ class PutSession:
     def __init__(
         self, store: Store, keys: Sequence[Key], sizes: Sequence[int], options: Optional[PutOptions] = None
     ) -> None:
+        keys, sizes = listed(keys), list(sizes)
         batch.same_length(keys, sizes)
         self._packed = pack(keys)
         results, at = batch.codes(len(keys))
@@ -82,6 +91,7 @@ class PutSession:
     def write(self, keys: Sequence[Key], fragments: Sequence[Fragments]) -> None:
         """Write fragments of objects of the session, in any order and from any thread: for each key a list of (offset,
         buffer)."""
+        keys, fragments = listed(keys), list(map(tuple, fragments))
         results, at = batch.codes(len(keys))
         batch.same_length(keys, fragments)
         buffers, sizes, offsets, counts, _kept = buffer.gather_fragments(fragments, writable=False)
@@ -113,10 +123,6 @@ class PutSession:
             self.end()
         else:
             self.revoke()
-
-
-def _end_get(store: Store, packed: Tuple[object, ...]) -> None:
-    _native.lib.mooncake_store_get_session_end(store._handle, *packed)
 
 
 def _revoke_put(store: Store, packed: Tuple[object, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from types import TracebackType
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Type, TypeVar, Union, overload
 
@@ -25,8 +26,9 @@ from .info import (
     taken_keys,
     usage,
 )
-from .key import Key, encode, pack
+from .key import Key, encode, listed, pack
 from .listing import Listing
+from .number import optional, signed, unsigned
 from .operation import Operation
 from .options import DEFAULT, REPLACE, PutOptions
 from .session import Fragments, GetSession, PutSession
@@ -117,32 +119,36 @@ class Store:
         options.pool = _string(pool)
         options.tenant = _string(tenant)
         options.dir = _path(dir)
-        options.memory_bytes = _unsigned("memory_bytes", memory_bytes)
-        options.ssd_bytes = _unsigned("ssd_bytes", ssd_bytes)
+        options.memory_bytes = optional("memory_bytes", memory_bytes)
+        options.ssd_bytes = optional("ssd_bytes", ssd_bytes)
         options.shm_dir = _path(shm_dir)
         options.volatile_memory = volatile_memory
         options.offload = _OFFLOAD[offload]
-        options.lease_ttl_ms = _unsigned("lease_ttl_ms", lease_ttl_ms)
+        options.lease_ttl_ms = optional("lease_ttl_ms", lease_ttl_ms)
         options.high_watermark = high_watermark or 0
         options.eviction_ratio = eviction_ratio or 0
-        options.file_bytes = _unsigned("file_bytes", file_bytes)
-        options.promote_after = promote_after or 0
-        options.dir_slots = _unsigned("dir_slots", dir_slots)
-        options.put_timeout_ms = _unsigned("put_timeout_ms", put_timeout_ms)
+        options.file_bytes = optional("file_bytes", file_bytes)
+        options.promote_after = signed("promote_after", promote_after or 0, bits=32)
+        options.dir_slots = optional("dir_slots", dir_slots, bits=31)
+        options.put_timeout_ms = optional("put_timeout_ms", put_timeout_ms)
         options.join = join
         options.master = _string(master)
         handle = _pointer()
         code = _lib.mooncake_store_open(_byref(options), _byref(handle))
         if code < 0:
             raise last(code)
-        self._handle = handle.value
+        self._own(handle.value, tenant or "default")
+
+    def _own(self, handle: Optional[int], tenant: str) -> None:
+        self._handle, self._tenant = handle, tenant
+        self._sessions: weakref.WeakSet[GetSession] = weakref.WeakSet()  # which end with the store
 
     def tenant(self, name: str) -> Store:
         """Another client of the same pool that sees another tenant."""
         handle = _pointer()
         self._check(_lib.mooncake_store_tenant(self._handle, _string(name), _byref(handle)))
         other = Store.__new__(Store)
-        other._handle = handle.value
+        other._own(handle.value, name)
         return other
 
     @property
@@ -160,6 +166,8 @@ class Store:
         """End the client. A second close does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
+            for session in list(self._sessions):
+                session.end()
             _lib.mooncake_store_destroy(handle)
 
     def __del__(self, _destroy: Callable[[int], None] = _lib.mooncake_store_destroy) -> None:
@@ -269,7 +277,7 @@ class Store:
 
     def create(self, key: Key, nbytes: int, options: Optional[PutOptions] = None) -> Writer:
         """Begin an object that is written in pieces."""
-        key = encode(key)
+        key, nbytes = encode(key), unsigned("nbytes", nbytes)
         handle = _pointer()
         self._check(
             _lib.mooncake_store_create_object(
@@ -370,6 +378,7 @@ class Store:
 
     def exists_batch(self, keys: Sequence[Key], *, lease: bool = True) -> List[bool]:
         """exists for each key, or probe without lease."""
+        keys = listed(keys)
         results, at = batch.codes(len(keys))
         code = _batch_exist(self._handle, *pack(keys), 0 if lease else _native.NO_LEASE, at)
         if code < 0:
@@ -381,6 +390,7 @@ class Store:
 
     def size_batch(self, keys: Sequence[Key]) -> List[Optional[int]]:
         """size for each key."""
+        keys = listed(keys)
         results, at = batch.sizes(len(keys))
         self._check(_lib.mooncake_store_batch_get_size(self._handle, *pack(keys), at))
         return batch.numbers(results)
@@ -395,6 +405,7 @@ class Store:
     ) -> None:
         """put each key from its buffer, or list of buffers one after the other. All that are durable become so with one
         sync. groups: one for each key."""
+        keys = listed(keys)
         results, at = batch.codes(len(keys))
         put = self._put_arguments(keys, buffers, options, groups)
         self._check(_lib.mooncake_store_batch_put(self._handle, *put[0], at))
@@ -402,6 +413,7 @@ class Store:
 
     def get_batch(self, keys: Sequence[Key], *, verify: Optional[bool] = None) -> List[Optional[bytes]]:
         """get for each key."""
+        keys = listed(keys)
         fresh: List[Any] = list(map(buffer.new_bytes, [size or 0 for size in self.size_batch(keys)]))
         results, at = batch.sizes(len(keys))
         buffers, sizes, counts, _kept = buffer.gather(fresh, writable=False)  # ours, and unseen: written all the same
@@ -421,6 +433,7 @@ class Store:
     ) -> List[Optional[int]]:
         """get_into for each key and its buffer, or list of buffers that are filled one after the other. Returns sizes.
         Buffers must not overlap."""
+        keys, buffers = listed(keys), list(buffers)
         results, at = batch.sizes(len(keys))
         batch.same_length(keys, buffers)
         addresses, sizes, counts, _kept = buffer.gather(buffers, writable=True)
@@ -433,6 +446,7 @@ class Store:
         self, keys: Sequence[Key], fragments: Sequence[Fragments], *, verify: Optional[bool] = None
     ) -> List[List[Optional[int]]]:
         """get_ranges for each key: a list of (offset, buffer) for each, a list of sizes for each."""
+        keys, fragments = listed(keys), list(map(tuple, fragments))
         batch.same_length(keys, fragments)
         results, at = batch.sizes(sum(map(len, fragments)))
         addresses, sizes, offsets, counts, _kept = buffer.gather_fragments(fragments, writable=True)
@@ -446,6 +460,7 @@ class Store:
 
     def view_batch(self, keys: Sequence[Key], *, verify: Optional[bool] = None) -> List[Optional[View]]:
         """view for each key."""
+        keys = listed(keys)
         results, at = batch.codes(len(keys))
         views = (_native.View * len(keys))()
         size = ctypes.sizeof(_native.View)
@@ -455,6 +470,7 @@ class Store:
 
     def remove_batch(self, keys: Sequence[Key], *, force: bool = False) -> List[bool]:
         """remove for each key. Returns whether there was an object."""
+        keys = listed(keys)
         results, at = batch.codes(len(keys))
         self._check(_lib.mooncake_store_batch_remove(self._handle, *pack(keys), force, at))
         removed = [code != _native.ENOTFOUND for code in results]
@@ -470,6 +486,7 @@ class Store:
         groups: Optional[Sequence[Key]] = None,
     ) -> Operation[None]:
         """put_batch as an operation. Leave the buffers alone until it is done."""
+        keys = listed(keys)
         results, at = batch.codes(len(keys))
         arguments, kept = self._put_arguments(keys, buffers, options, groups)
         handle = _pointer()
@@ -485,6 +502,7 @@ class Store:
         self, keys: Sequence[Key], buffers: Sequence[Union[Buffer, List[Buffer]]], *, verify: Optional[bool] = None
     ) -> Operation[List[Optional[int]]]:
         """get_batch_into as an operation. Leave the buffers alone until it is done."""
+        keys, buffers = listed(keys), list(buffers)
         results, at = batch.sizes(len(keys))
         batch.same_length(keys, buffers)
         addresses, sizes, counts, kept = buffer.gather(buffers, writable=True)
@@ -506,8 +524,10 @@ class Store:
         groups: Optional[Sequence[Key]],
     ) -> Tuple[Tuple[Any, ...], object]:
         """The arguments of a batch put from keys to options, and what must live as long as they do."""
+        buffers = list(buffers)
         batch.same_length(keys, buffers)
         if groups is not None:
+            groups = listed(groups)
             batch.same_length(keys, groups)
             options = (options or DEFAULT).grouped(groups)
         addresses, sizes, counts, kept = buffer.gather(buffers, writable=False)
@@ -538,7 +558,7 @@ class Store:
         """Subscribe to what happens to the objects of all tenants. buffer is how many events wait for a slow program
         before the rest is dropped and counted."""
         handle = _pointer()
-        self._check(_lib.mooncake_store_events(self._handle, buffer, _byref(handle)))
+        self._check(_lib.mooncake_store_events(self._handle, unsigned("buffer", buffer), _byref(handle)))
         return Events(self, handle.value or 0)
 
     def usage(self) -> Usage:
@@ -614,13 +634,6 @@ def _path(path: Optional[Path]) -> Optional[bytes]:
     return None if path is None else os.fsencode(path)
 
 
-def _unsigned(name: str, value: Optional[int]) -> int:
-    if value is None:
-        return 0
-    if value < 0:
-        raise ValueError(f"{name} is {value}, less than 0")
-    return value
-
-
 def _pins(hard_pin: Optional[bool], soft_pin_ms: Optional[int]) -> Tuple[int, int]:
-    return -1 if hard_pin is None else int(hard_pin), -1 if soft_pin_ms is None else soft_pin_ms
+    soft = -1 if soft_pin_ms is None else unsigned("soft_pin_ms", soft_pin_ms, bits=63)
+    return -1 if hard_pin is None else int(hard_pin), soft

@@ -16,6 +16,7 @@ from . import _native, buffer, model
 from .errors import NoTensorError, check, last
 from .info import taken
 from .model import ImportResult, Manifest, Progress, Report, Summary, WeightUsage
+from .number import optional, signed, unsigned
 from .operation import Operation
 from .tensor import Tensor, tensor_list
 
@@ -67,7 +68,7 @@ class Weights:
     ) -> None:
         options = _native.WeightOptions()
         options.load_dir = None if load_dir is None else os.fsencode(load_dir)
-        options.unfinished_ttl_ms = unfinished_ttl_ms or 0
+        options.unfinished_ttl_ms = optional("unfinished_ttl_ms", unfinished_ttl_ms)
         handle = _pointer()
         check(_lib.mooncake_weight_open(store.handle, _byref(options), _byref(handle)))
         self._handle = handle.value or 0
@@ -139,7 +140,7 @@ class Weights:
         request.include, request.include_count = ctypes.addressof(included), len(included)
         request.exclude, request.exclude_count = ctypes.addressof(excluded), len(excluded)
         request.code, request.unpinned, request.memory_only = code, unpinned, memory_only
-        request.parallel = parallel
+        request.parallel = signed("parallel", parallel, bits=32)
         handle = _pointer()
         check(_lib.mooncake_weight_import(self._handle, _byref(request), _byref(handle)))
         number = handle.value or 0
@@ -296,6 +297,7 @@ class WeightFile(io.RawIOBase):
         thread."""
         if self.closed:
             raise ValueError("I/O operation on closed file")
+        offset = unsigned("offset", offset)
         at, size, _kept = buffer.target(into)
         return check(_lib.mooncake_weight_file_read_at(self._handle, at, size, offset)) if size else 0
 

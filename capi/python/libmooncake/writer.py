@@ -9,6 +9,7 @@ from typing import Optional, Type
 
 from . import _native, buffer
 from .errors import InvalidError, check
+from .number import unsigned
 
 
 class Writer:
@@ -35,7 +36,7 @@ class Writer:
         """Write anywhere. Pieces may come in any order and from several threads; what is written twice has one of the
         two."""
         at, size, _kept = buffer.source(data)
-        check(_native.lib.mooncake_writer_write_at(self._handle, offset, at, size))
+        check(_native.lib.mooncake_writer_write_at(self._handle, unsigned("offset", offset), at, size))
         return size
 
     def commit(self) -> None:

@@ -23,6 +23,34 @@ def test_pack() -> None:
         pack(["a", 1])  # type: ignore[list-item]
 
 
+def test_lists_that_grow_during_the_call(store: Store) -> None:
+    """A call's results have room for the keys that there were: what another thread adds meanwhile is not looked at."""
+    store.put("a", b"1")
+
+    class Key(str):
+        def encode(self, *_: str) -> bytes:  # type: ignore[override]
+            keys.extend(["a"] * 100_000)
+            buffers.extend([bytearray(1)] * 100_000)
+            return b"a"
+
+    keys = [Key("a")]
+    buffers = [bytearray(1)]
+    for call, want in (
+        (lambda: store.exists_batch(keys), [True]),
+        (lambda: store.size_batch(keys), [1]),
+        (lambda: store.get_batch_into(keys, buffers), [1]),
+        (lambda: store.get_ranges_batch(keys, [[(0, bytearray(1))]]), [[1]]),
+        (lambda: store.get_batch(keys), [b"1"]),
+        (lambda: [view and bytes(view) for view in store.view_batch(keys)], [b"1"]),
+        (lambda: store.put_batch(keys, buffers, PutOptions(keep=True)), None),
+        (lambda: store.get_session(keys).found, [True]),
+        (lambda: store.remove_batch(keys, force=True), [True]),
+        (lambda: store.put_session(keys, [1]).revoke(), None),
+    ):
+        del keys[1:], buffers[1:]
+        assert call() == want
+
+
 def test_put_get(store: Store) -> None:
     keys = [f"key{i}" for i in range(1000)]
     store.put_batch(keys, [b"%d" % i for i in range(1000)])

@@ -28,6 +28,19 @@ def test_put_get(store: Store) -> None:
     assert into == [bytes([i]) * 10_000 for i in range(100)] + [bytes(10_000)]
 
 
+def test_lists_that_change_while_it_runs(store: Store) -> None:
+    for size in (1 << 20, 10_000):
+        buffers: List[object] = [bytes([i]) * size for i in range(32)]
+        keys = [f"{size}/{i}" for i in range(32)]
+        with store.put_batch_async(keys, buffers) as operation:
+            buffers.clear()
+            keys.clear()
+            _unused = [b"\xff" * size for _ in range(32)]  # takes the memory of what is not kept
+            operation.result()
+        assert store.get_batch([f"{size}/{i}" for i in range(32)]) == [bytes([i]) * size for i in range(32)]
+        store.remove_all(force=True)
+
+
 def test_errors(store: Store) -> None:
     store.put("a", b"old")
     operation = store.put_batch_async(["a", "b"], [b"new", b"new"])

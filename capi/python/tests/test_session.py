@@ -51,3 +51,30 @@ def test_put_session_that_fails(store: Store) -> None:
     session = store.put_session(["d"], [4])
     del session
     store.put("d", b"free")
+
+
+def test_sessions_of_one_key_are_apart(store: Store) -> None:
+    store.put("key", b"A" * 100)
+    first, into = store.get_session(["key"]), bytearray(10)
+    store.upsert("key", b"B" * 100)
+    with store.get_session(["key"]) as second:
+        assert first.read(["key"], [[(50, into)]]) == [10] and into == b"A" * 10
+        assert second.read(["key"], [[(50, into)]]) == [10] and into == b"B" * 10
+    assert first.read(["key"], [[(0, into)]]) == [10] and into == b"A" * 10
+    del second
+    first.end()
+    assert store.stat("key").readers == 0
+    with pytest.raises(libmooncake.MooncakeError):
+        first.read(["key"], [[(0, into)]])
+
+
+def test_sessions_end_with_the_store(pool: str) -> None:
+    for tenant in (None, "other"):
+        store = Store(pool=pool, tenant=tenant, memory_bytes=32 << 20)
+        store.put("key", b"value")
+        session = store.get_session(["key"])
+        store.close()
+        with pytest.raises(libmooncake.MooncakeError):
+            session.read(["key"], [[(0, bytearray(1))]])
+        with Store(pool=pool, memory_bytes=48 << 20) as again:  # the pool was closed
+            assert not again.exists("key")

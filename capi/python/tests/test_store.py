@@ -417,3 +417,38 @@ def test_many_threads(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 64, (1 << 64) + 5, 1 << 70])
+def test_numbers_that_do_not_fit(store: Store, number: int) -> None:
+    """ctypes would take their low bits: an offset of 2**64 for 0."""
+    store.put("there", b"0123456789")
+    with store.create("written", 10) as writer:
+        writer.write(b"0123456789")
+        with pytest.raises(ValueError, match=f"offset is {number}"):
+            writer.write_at(number, b"xxxxx")
+    assert store.get("written") == b"0123456789"
+    for call in (
+        lambda: store.create("key", number),
+        lambda: store.set_pins("there", soft_pin_ms=number),
+        lambda: PutOptions(soft_pin_ms=number),
+        lambda: store.events(number),
+        lambda: Store(pool="numbers", memory_bytes=number),
+        lambda: Store(pool="numbers", promote_after=(1 << 32) + 2),
+        lambda: Store(pool="numbers", dir_slots=number),
+    ):
+        with pytest.raises((ValueError, libmooncake.InvalidError)):
+            call()
+    with pytest.raises((ValueError, OverflowError)):
+        store.get_ranges("there", [(number, bytearray(1))])
+
+
+def test_numbers_of_other_types(store: Store) -> None:
+    numpy = pytest.importorskip("numpy")
+    with store.create("key", numpy.int64(10)) as writer:
+        writer.write_at(numpy.uint32(5), b"56789")
+        writer.write_at(0, b"01234")
+    assert store.get("key") == b"0123456789"
+    for wrong in (1.0, "1", None):
+        with pytest.raises(TypeError):
+            store.create("other", wrong)  # type: ignore[arg-type]

@@ -48,13 +48,16 @@ class Client:
         self._handle = None
         self._hostname = ""
         self._ssd = False
-        self._lock = threading.Lock()  # of setup and close
+        self._lock = threading.RLock()  # of setup and close; a signal handler may close what its thread sets up
         self._regions = Regions()
 
     def __del__(self, _destroy: Any = _destroy) -> None:
         handle = self._handle
         if handle is not None:
             _destroy(handle)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a MooncakeDistributedStore belongs to its process, and a copy would close it: make another")
 
     def setup(
         self,
@@ -133,6 +136,9 @@ class Client:
         code: int = _open(_byref(options), _byref(handle))
         if code < 0:
             return self._refused("setup", code, last_error())
+        if self._handle is not None:  # set up by a signal handler meanwhile
+            _destroy(handle)
+            return self._refused("setup", _EINVAL, "the client is set up already")
         name = ctypes.create_string_buffer(4096)
         _lib.mooncake_store_get_hostname(handle, name, len(name))
         self._hostname = _setup.hostname_of(request.local_hostname, name.value.decode())

@@ -167,7 +167,8 @@ def _checked(config: ReplicateConfig, count: int, existing: str, same_node: bool
         return _EINVAL
     if config.prefer_alloc_in_same_node and not (same_node and config.replica_num == 1):
         return _EINVAL
-    if config.group_ids is not None and len(config.group_ids) != count:
+    groups = [] if config.group_ids is None else [*config.group_ids]
+    if config.group_ids is not None and len(groups) != count:
         return _EINVAL
     options = _options(existing)
     options.type = config.data_type
@@ -177,8 +178,8 @@ def _checked(config: ReplicateConfig, count: int, existing: str, same_node: bool
         options.soft_pin_ms = _DEFAULT_SOFT_PIN_MS if ttl is None else ttl  # the library refuses more than 24 h
     elif config.soft_pin_ttl_ms is not None:
         return _EINVAL
-    if config.group_ids:
-        options.groups, options.groups_size, sizes, _ = pack(config.group_ids)
+    if groups:
+        options.groups, options.groups_size, sizes, _ = pack(groups)
         if sizes is not None:
             options.kept = sizes  # as long as the struct
             options.group_sizes = address(sizes)

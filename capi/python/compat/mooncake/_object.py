@@ -222,8 +222,7 @@ class Objects(Transfers):
         return found if found >= 0 or found == _EKEY else 0
 
     def batch_is_exist(self, keys: Sequence[Key]) -> List[int]:
-        if type(keys) is not list:
-            keys = listed(keys)
+        keys = listed(keys)
         count = len(keys)
         packed = joined(keys)
         results = array("i", bytes(4 * count))

@@ -45,6 +45,13 @@ def flat(rows: Sequence[Iterable[int]]) -> array[int]:
     return numbers(list(chain.from_iterable(rows)))
 
 
+def fit(count: int, counts: Optional[array[int]], *rows: array[int]) -> bool:
+    """Whether each of rows has a number for each of count items, or as many as counts says. The caller's lists had the
+    right lengths when they were looked at first, but another thread may have changed them since."""
+    total = count if counts is None else sum(counts)
+    return all(len(row) == total for row in rows) and (counts is None or len(counts) == count)
+
+
 def lengths(count: int, *rows: Sequence[Sequence[int]]) -> Optional[array[int]]:
     """How many numbers there are for each of count keys, or None if the nested lists are not of one shape."""
     first, *others = [list(map(len, row)) for row in rows]

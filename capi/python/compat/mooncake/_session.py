@@ -9,7 +9,7 @@ from libmooncake import _native
 
 from ._client import Client
 from ._config import FAIL, ReplicateConfig, put_options
-from ._pack import Key, again, flat, lengths, listed, numbers
+from ._pack import Key, again, fit, flat, lengths, listed, numbers
 
 _lib = _native.lib
 _get_session_start = _lib.mooncake_store_get_session_start
@@ -38,6 +38,7 @@ class Sessions(Client):
         all_src_offsets: Sequence[Sequence[int]],
     ) -> List[int]:
         """Read fragments of each. All their bytes, or -600 without a session."""
+        keys = listed(keys)
         results = array("q", bytes(8 * len(keys)))
         return self._session(_get_session_read, keys, all_buffer_ptrs, all_sizes, all_src_offsets, results)
 
@@ -54,6 +55,8 @@ class Sessions(Client):
         if len(sizes) != len(keys) or type(options) is int:
             return [_EINVAL] * len(keys)
         wanted = numbers(sizes)
+        if not fit(len(keys), None, wanted):
+            return [_EINVAL] * len(keys)
         return self._short(_put_session_start, keys, wanted.buffer_info()[0], options)
 
     def batch_put_from_multi_buffer_ranges(
@@ -64,6 +67,7 @@ class Sessions(Client):
         all_dst_offsets: Sequence[Sequence[int]],
     ) -> List[int]:
         """Write fragments of each, in any order."""
+        keys = listed(keys)
         results = array("i", bytes(4 * len(keys)))
         return self._session(_put_session_write, keys, all_buffer_ptrs, all_sizes, all_dst_offsets, results)
 
@@ -78,17 +82,18 @@ class Sessions(Client):
     def _session(
         self,
         function: Callable[..., int],
-        keys: Sequence[Key],
+        keys: List[Key],
         pointers: Sequence[Sequence[int]],
         sizes: Sequence[Sequence[int]],
         offsets: Sequence[Sequence[int]],
         results: array[int],
     ) -> List[int]:
-        keys = listed(keys)
         counts = lengths(len(keys), pointers, sizes, offsets)
         if counts is None:
             return [_EINVAL] * len(keys)
         at, length, start = flat(pointers), flat(sizes), flat(offsets)
+        if not fit(len(keys), counts, at, length, start):
+            return [_EINVAL] * len(keys)
         rest = (
             at.buffer_info()[0],
             length.buffer_info()[0],

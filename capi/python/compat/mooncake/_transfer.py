@@ -11,7 +11,7 @@ from libmooncake.key import encode
 
 from ._client import Client
 from ._config import KEEP, REPLACE, ReplicateConfig, ends_soft_pin, put_options
-from ._pack import Key, again, flat, joined, lengths, listed, numbers
+from ._pack import Key, again, fit, flat, joined, lengths, listed, numbers
 
 _lib = _native.lib
 _put_object = _lib.mooncake_store_put_object
@@ -89,13 +89,13 @@ class Transfers(Client):
         config: Optional[ReplicateConfig],
         existing: str,
     ) -> List[int]:
-        if type(keys) is not list:
-            keys = listed(keys)
+        keys = listed(keys)
         if not len(keys) == len(buffer_ptrs) == len(sizes):
             return [_EINVAL] * len(keys)
-        codes = self._put_all(keys, numbers(buffer_ptrs), numbers(sizes), None, config, existing, False)
+        lengths = numbers(sizes)
+        codes = self._put_all(keys, numbers(buffer_ptrs), lengths, None, config, existing, False)
         if _EINVAL in codes and self._handle is not None:
-            codes = [code if size else 0 for code, size in zip(codes, sizes)]
+            codes = [code if size else 0 for code, size in zip(codes, lengths)]
         return codes
 
     def batch_put_from_multi_buffers(
@@ -126,6 +126,8 @@ class Transfers(Client):
         same_node: bool,
     ) -> List[int]:
         count = len(keys)
+        if not fit(count, counts, pointers, sizes):
+            return [_EINVAL] * count
         options = put_options(config, count, existing, same_node)
         if type(options) is int:
             return [options] * count
@@ -166,8 +168,7 @@ class Transfers(Client):
 
     def batch_get_into(self, keys: Sequence[Key], buffer_ptrs: Sequence[int], sizes: Sequence[int]) -> List[int]:
         """get_into of each."""
-        if type(keys) is not list:
-            keys = listed(keys)
+        keys = listed(keys)
         if not len(keys) == len(buffer_ptrs) == len(sizes):
             return [_EINVAL] * len(keys)
         return self._get_all(keys, numbers(buffer_ptrs), numbers(sizes), None)
@@ -191,6 +192,8 @@ class Transfers(Client):
     ) -> List[int]:
         packed = joined(keys)
         count = len(keys)
+        if not fit(count, counts, pointers, sizes):
+            return [_EINVAL] * count
         results = array("q", bytes(8 * count))
         rest = (
             pointers.buffer_info()[0],
@@ -239,8 +242,10 @@ class Transfers(Client):
             flags = iter(placed)
             counts = [sum(next(flags) for _ in range(count)) for count in counts]
             places, sizes, offsets = (list(compress(values, placed)) for values in (places, sizes, offsets))
-        results = array("q", bytes(8 * len(places)))
         at, length, start = numbers(places), numbers(sizes), numbers(offsets)
+        if not fit(len(keys), array("I", counts), at, length, start):
+            return [_EINVAL] * len(placed)
+        results = array("q", bytes(8 * len(places)))
         code = again(
             _batch_get_ranges,
             self._handle,

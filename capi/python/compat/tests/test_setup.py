@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
+import pickle
+import signal
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Callable, Dict, Iterator
 
 import libmooncake
 import pytest
@@ -414,3 +417,56 @@ def test_1_1_unmount_local_disk_segment_refuses(disk: MooncakeDistributedStore) 
 
 def test_1_1_get_offload_rpc_read_count(store: MooncakeDistributedStore) -> None:
     assert store.get_offload_rpc_read_count() == 0
+
+
+def test_1_1_a_client_can_not_be_copied(store: MooncakeDistributedStore) -> None:
+    """A copy that is dropped would end the client of the one that it is a copy of."""
+    assert store.put("k", b"value") == 0
+    for make in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError):
+            make(store)
+    assert store.get("k") == b"value"
+
+
+@pytest.fixture
+def on_signal() -> Iterator[Callable[[Callable[[], Any]], None]]:
+    """What a handler of SIGUSR1 does. A test that hangs ends after some seconds."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGUSR1, signal.SIGALRM)]
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(10)
+    yield lambda work: signal.signal(signal.SIGUSR1, lambda *_: work()) and None
+    signal.alarm(0)
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+def test_1_1_a_signal_handler_uses_the_client_that_is_being_set_up(
+    address: str, on_signal: Callable[[Callable[[], Any]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mooncake._client
+
+    opened = mooncake._client._open
+
+    def open_and_signal(*arguments: Any) -> Any:
+        code = opened(*arguments)
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGUSR1)
+        return code
+
+    store, inner = fresh(), []
+    for work, want, outcome in (
+        (store.close, 0, 0),  # nothing to close yet
+        (lambda: store.setup(*SEVEN, address), 0, -600),
+    ):
+        monkeypatch.setattr(mooncake._client, "_open", open_and_signal)
+        on_signal(lambda work=work: inner.append(work()))
+        assert store.setup(*SEVEN, address) == outcome
+        assert inner.pop() == want
+        assert store.health_check() == 0
+        assert store.close() == 0
+    with libmooncake.Store(pool=address.partition(":")[2], memory_bytes=48 << 20):  # nobody has the pool open any more
+        pass

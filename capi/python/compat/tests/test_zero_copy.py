@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import List
+from typing import Any, Callable, List, Tuple
 
 import pytest
 from conftest import Memory
@@ -431,3 +431,30 @@ def test_1_3_what_is_no_address_or_size_is_typeerror(store: Store, memory: Memor
         store.get_into("k", bad, 1)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         store.upsert_from("k", bad, 1)  # type: ignore[arg-type]
+
+
+def test_1_3_lists_that_grow_during_the_call(store: Store, memory: Memory) -> None:
+    """Results have room for the keys that there were: what another thread adds meanwhile is not looked at, or is -600."""
+    assert store.put("a", b"1") == 0
+
+    class Key(str):
+        def encode(self, *_: str) -> bytes:  # type: ignore[override]
+            for items, item in ((keys, "a"), (pointers, memory.at), (sizes, 1)):
+                items.extend([item] * 100_000)
+            return b"a"
+
+    keys: List[Any] = [Key("a"), b"a"]  # mixed, so that each is encoded by itself
+    pointers: List[Any] = [memory.at, memory.at]
+    sizes: List[Any] = [1, 1]
+    calls: List[Tuple[Callable[[], Any], Any]] = [
+        (lambda: store.batch_is_exist(keys), [1, 1]),
+        (lambda: store.batch_get_into(keys, pointers, sizes), [1, 1]),
+        (lambda: store.batch_put_from(keys, pointers, sizes), [0, 0]),
+        (lambda: store.batch_upsert_from(keys, pointers, sizes), [0, 0]),
+        (lambda: store.batch_get_session_start(keys), [0, 0]),
+        (lambda: store.batch_remove(keys, True), [0, -704]),
+    ]
+    for call, want in calls:
+        for items in (keys, pointers, sizes):
+            del items[2:]
+        assert call() == want
