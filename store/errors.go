@@ -50,5 +50,5 @@ func Recovered(p any) error { return status.Recovered(p) }
 // Code is upstream's ErrorCode for err: 0 for nil, -1 for ErrInternal and for an error that has none. Codes below -2000
 // are our own: the end of a context is -2005 (context.Canceled) and -2006 (context.DeadlineExceeded). An error of the
 // system that has no name of the store's is -1100 for fs.ErrNotExist, -1101 for fs.ErrPermission and what else keeps a
-// path from being opened, -1102 for EIO, and -200, that of ErrNoSpace, for a full disk.
+// path from being opened, -1102 for EIO, and -200, that of ErrNoSpace, for a full disk or no memory.
 func Code(err error) int { return status.Code(err) }

@@ -70,6 +70,7 @@ var foreign = [...]struct {
 }{
 	{context.Canceled, -2005}, {context.DeadlineExceeded, -2006},
 	{fs.ErrNotExist, -1100}, {fs.ErrPermission, -1101}, {syscall.ENOSPC, NoSpace.Code},
+	{syscall.ENOMEM, NoSpace.Code},
 	{syscall.ENOTDIR, -1101}, {syscall.EISDIR, -1101}, {syscall.ELOOP, -1101}, {syscall.ENAMETOOLONG, -1101},
 	{syscall.EROFS, -1101}, {syscall.EMFILE, -1101}, {syscall.ENFILE, -1101}, {syscall.EIO, ReadFail.Code},
 }
