@@ -417,3 +417,40 @@ def test_many_threads(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_errors_name_the_key(store: Store) -> None:
+    store.put("there", b"value")
+    store.put("read", b"value")
+    store.get("read")
+    calls = {
+        "'none'": [
+            lambda: store.get("none"),
+            lambda: store.get_into("none", bytearray(5)),
+            lambda: store.get_ranges("none", [(0, bytearray(5))]),
+            lambda: store.view("none"),
+            lambda: store.file("none"),
+            lambda: store.stat("none"),
+            lambda: store.size(b"none"),
+            lambda: store.size("none"),
+            lambda: store.remove("none"),
+            lambda: store.set_pins("none", hard_pin=True),
+            lambda: store.set_group_pins("none", hard_pin=True),
+            lambda: store.remove_group("none"),
+        ],
+        "'there'": [
+            lambda: store.put("there", b"x"),
+            lambda: store.put_parts("there", [b"x"]),
+            lambda: store.create("there", 5),
+            lambda: store.link("there", "read"),
+        ],
+        "'read'": [lambda: store.remove("read")],
+        '"read"': [lambda: store.get_into("read", bytearray(1))],
+        f"'{'k' * 64}'...": [lambda: store.stat("k" * 65)],
+    }
+    for name, failing in calls.items():
+        for call in failing:
+            with pytest.raises(libmooncake.MooncakeError) as caught:
+                call()
+            assert caught.value.text.count(name.strip("'\".")) == 1 and name in str(caught.value), caught.value
+            assert caught.value.args == (caught.value.code, caught.value.text)
