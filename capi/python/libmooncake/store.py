@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from operator import index
 from types import TracebackType
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Type, TypeVar, Union, overload
 
@@ -64,13 +65,14 @@ class Store:
     Store() opens the store, or joins it if the process has it open already: clients that name the same pool share it.
     Options, all with the store's defaults for None:
 
-    pool             which of the process's stores. Default: "embedded"
+    pool             which of the process's stores. Default: the directory, or "embedded" without one
     tenant           keys and groups of different tenants never meet. Default: "default"
-    dir              holds the SSD tier and lets memory survive the process; one process at a time. Default: memory only
+    dir              holds the SSD tier and lets memory survive the process; one process at a time. Made, with its
+                     parents, if it is missing. Default, and "": memory only
     memory_bytes     budget for everything in DRAM. At least 16 MiB. Default: 1 GiB
     ssd_bytes        most that the SSD tier takes. Default: 90 % of what the file system has free
     shm_dir          tmpfs for memory with a dir. Default: /dev/shm
-    volatile_memory  memory with a dir does not survive the process. Default: it does
+    volatile_memory  memory with a dir does not survive the process. Default: it does, in shm_dir until the next open
     offload          "on_evict", "eager" (soon after every put) or "never". Default: "on_evict"
     lease_ttl_ms     how long a get or exists protects an object. Default: 10000
     high_watermark   used share above which eviction starts. Default: 0.90
@@ -89,6 +91,7 @@ class Store:
     """
 
     _handle: Optional[int] = None
+    _name = "not open"
 
     def __init__(
         self,
@@ -126,7 +129,7 @@ class Store:
         options.high_watermark = high_watermark or 0
         options.eviction_ratio = eviction_ratio or 0
         options.file_bytes = _unsigned("file_bytes", file_bytes)
-        options.promote_after = promote_after or 0
+        options.promote_after = _integer("promote_after", promote_after)
         options.dir_slots = _unsigned("dir_slots", dir_slots)
         options.put_timeout_ms = _unsigned("put_timeout_ms", put_timeout_ms)
         options.join = join
@@ -136,13 +139,14 @@ class Store:
         if code < 0:
             raise last(code)
         self._handle = handle.value
+        self._name = f"pool {pool!r}" if pool is not None else f"dir {os.fsdecode(dir)!r}" if dir else "memory"
 
     def tenant(self, name: str) -> Store:
         """Another client of the same pool that sees another tenant."""
         handle = _pointer()
         self._check(_lib.mooncake_store_tenant(self._handle, _string(name), _byref(handle)))
         other = Store.__new__(Store)
-        other._handle = handle.value
+        other._handle, other._name = handle.value, f"{self._name}, tenant {name!r}"
         return other
 
     @property
@@ -174,6 +178,9 @@ class Store:
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"<libmooncake.Store, {self._name}{', closed' if self.closed else ''}>"
 
     def __reduce__(self) -> str:
         raise TypeError("a Store belongs to its process: open one in each")
@@ -622,11 +629,17 @@ def _path(path: Optional[Path]) -> Optional[bytes]:
 
 
 def _unsigned(name: str, value: Optional[int]) -> int:
-    if value is None:
-        return 0
-    if value < 0:
-        raise ValueError(f"{name} is {value}, less than 0")
-    return value
+    number = _integer(name, value)
+    if number < 0:
+        raise ValueError(f"{name} is {number}, less than 0")
+    return number
+
+
+def _integer(name: str, value: Optional[int]) -> int:
+    try:
+        return 0 if value is None else index(value)
+    except TypeError:
+        raise TypeError(f"{name} is an integer, not {type(value).__name__}") from None
 
 
 def _pins(hard_pin: Optional[bool], soft_pin_ms: Optional[int]) -> Tuple[int, int]:

@@ -454,3 +454,35 @@ def test_errors_name_the_key(store: Store) -> None:
                 call()
             assert caught.value.text.count(name.strip("'\".")) == 1 and name in str(caught.value), caught.value
             assert caught.value.args == (caught.value.code, caught.value.text)
+
+
+@pytest.mark.parametrize(
+    "name", ["memory_bytes", "ssd_bytes", "lease_ttl_ms", "file_bytes", "promote_after", "dir_slots", "put_timeout_ms"]
+)
+def test_options_that_are_no_integers(name: str) -> None:
+    for wrong in ("1GB", 1.5):
+        with pytest.raises(TypeError, match=f"{name} is an integer, not {type(wrong).__name__}"):
+            Store(pool="never", **{name: wrong})  # type: ignore[arg-type]
+
+
+def test_types_by_name(store: Store) -> None:
+    store.put("key", b"x", PutOptions(type="KVCACHE"))
+    assert store.stat("key").type is libmooncake.ObjectType.KVCACHE
+    with pytest.raises(ValueError, match="KVCACHE.*not 'CACHE'"):
+        PutOptions(type="CACHE")
+    with pytest.raises(TypeError, match="ObjectType"):
+        PutOptions(type=1.0)  # type: ignore[arg-type]
+
+
+def test_repr(pool: str, disk: Store) -> None:
+    store = Store(pool=pool, join=True)
+    assert repr(store) == f"<libmooncake.Store, pool {pool!r}>"
+    with store.tenant("t") as other:
+        assert repr(other) == f"<libmooncake.Store, pool {pool!r}, tenant 't'>"
+    operation = store.put_batch_async(["key"], [b"x"])
+    operation.result()
+    assert repr(operation) == "<libmooncake.Operation, done>"
+    operation.close()
+    assert repr(operation) == "<libmooncake.Operation, closed>"
+    store.close()
+    assert repr(store) == f"<libmooncake.Store, pool {pool!r}, closed>"
