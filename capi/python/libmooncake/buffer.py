@@ -64,7 +64,7 @@ def source(buffer: Buffer) -> Tuple[Any, int, object]:
         cell = _cell(held)
     except (TypeError, ValueError, BufferError):
         return _locate(buffer, 0)
-    if "O" in held.format:
+    if held.itemsize > 7 and "O" in held.format:  # a pointer has 8 bytes
         _refuse_objects(buffer, held.format)
     return _addressof(cell), held.nbytes, cell
 
@@ -76,7 +76,7 @@ def target(buffer: Buffer) -> Tuple[Any, int, object]:
         cell = _cell(held)
     except (TypeError, ValueError, BufferError):
         return _locate(buffer, _WRITABLE)
-    if "O" in held.format:
+    if held.itemsize > 7 and "O" in held.format:  # a pointer has 8 bytes
         _refuse_objects(buffer, held.format)
     return _addressof(cell), held.nbytes, cell
 
@@ -183,7 +183,7 @@ def gather(items: Sequence[Any], writable: bool) -> Gathered:
         except (TypeError, ValueError, BufferError):
             at, length, cell = target(item) if writable else source(item)
         else:
-            if "O" in held.format:
+            if held.itemsize > 7 and "O" in held.format:  # a pointer has 8 bytes
                 _refuse_objects(item, held.format)
         addresses.append(address(at) if isinstance(at, bytes) else at or 0)
         lengths.append(length)
