@@ -116,6 +116,7 @@ class Store:
     ) -> None:
         if offload not in _OFFLOAD:
             raise ValueError(f"offload is 'on_evict', 'eager' or 'never', not {offload!r}")
+        self._name = f"pool {pool!r}" if pool is not None else f"dir {os.fsdecode(dir)!r}" if dir else "memory"
         options = _native.StoreOptions()
         options.pool = _string(pool)
         options.tenant = _string(tenant)
@@ -139,14 +140,14 @@ class Store:
         if code < 0:
             raise last(code)
         self._handle = handle.value
-        self._name = f"pool {pool!r}" if pool is not None else f"dir {os.fsdecode(dir)!r}" if dir else "memory"
 
     def tenant(self, name: str) -> Store:
         """Another client of the same pool that sees another tenant."""
         handle = _pointer()
         self._check(_lib.mooncake_store_tenant(self._handle, _string(name), _byref(handle)))
         other = Store.__new__(Store)
-        other._handle, other._name = handle.value, f"{self._name}, tenant {name!r}"
+        other._handle = handle.value
+        other._name = f"{self._name}, tenant {name!r}"
         return other
 
     @property

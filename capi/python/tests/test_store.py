@@ -394,31 +394,6 @@ def test_store_does_not_travel(store: Store) -> None:
         pickle.dumps(store)
 
 
-def test_many_threads(store: Store) -> None:
-    failures = []
-
-    def work(i: int) -> None:
-        try:
-            into = bytearray(1000)
-            for j in range(200):
-                store.put(f"{i}/{j}", bytes([i]) * 1000)
-                assert store.get_into(f"{i}/{j}", into) == 1000 and into == bytes([i]) * 1000
-                assert store.exists(f"{i}/{j}") and not store.exists(f"{i}/none")
-                with pytest.raises(libmooncake.NotFoundError) as caught:
-                    store.get(f"{i}/none")
-                assert caught.value.code == -704
-                store.remove(f"{i}/{j}", force=True)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-
-
 def test_errors_name_the_key(store: Store) -> None:
     store.put("there", b"value")
     store.put("read", b"value")
@@ -486,3 +461,28 @@ def test_repr(pool: str, disk: Store) -> None:
     assert repr(operation) == "<libmooncake.Operation, closed>"
     store.close()
     assert repr(store) == f"<libmooncake.Store, pool {pool!r}, closed>"
+
+
+def test_many_threads(store: Store) -> None:
+    failures = []
+
+    def work(i: int) -> None:
+        try:
+            into = bytearray(1000)
+            for j in range(200):
+                store.put(f"{i}/{j}", bytes([i]) * 1000)
+                assert store.get_into(f"{i}/{j}", into) == 1000 and into == bytes([i]) * 1000
+                assert store.exists(f"{i}/{j}") and not store.exists(f"{i}/none")
+                with pytest.raises(libmooncake.NotFoundError) as caught:
+                    store.get(f"{i}/none")
+                assert caught.value.code == -704
+                store.remove(f"{i}/{j}", force=True)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
