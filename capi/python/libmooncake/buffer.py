@@ -3,12 +3,14 @@
 
 A buffer is anything with the buffer protocol (bytes, bytearray, memoryview, mmap, numpy and mlx arrays, ctypes), an
 object with __array_interface__, or one with data_ptr(), as torch's CPU tensors have. It must be C-contiguous, and
-writable where the store writes to it. None of those packages is imported.
+writable where the store writes to it. One of Python objects is refused: its bytes are pointers. None of those packages
+is imported.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 from array import array
 from typing import Any, Iterable, Optional, Sequence, Tuple
 
@@ -62,6 +64,8 @@ def source(buffer: Buffer) -> Tuple[Any, int, object]:
         cell = _cell(held)
     except (TypeError, ValueError, BufferError):
         return _locate(buffer, 0)
+    if held.itemsize > 7 and "O" in held.format:  # a pointer has 8 bytes
+        _refuse_objects(buffer, held.format)
     return _addressof(cell), held.nbytes, cell
 
 
@@ -72,16 +76,31 @@ def target(buffer: Buffer) -> Tuple[Any, int, object]:
         cell = _cell(held)
     except (TypeError, ValueError, BufferError):
         return _locate(buffer, _WRITABLE)
+    if held.itemsize > 7 and "O" in held.format:  # a pointer has 8 bytes
+        _refuse_objects(buffer, held.format)
     return _addressof(cell), held.nbytes, cell
 
 
+def _refuse_objects(buffer: Buffer, format: str) -> None:
+    """TypeError for a format, as the struct module and numpy write it, that has O in it outside of fields' names."""
+    if "O" in re.sub(":[^:]*:", "", format):
+        raise TypeError(f"{type(buffer).__name__} is of Python objects: its bytes are pointers, which can't be stored")
+
+
 def _locate(buffer: Buffer, flags: int) -> Tuple[Optional[int], int, object]:
+    if getattr(getattr(buffer, "dtype", None), "hasobject", False):  # numpy's, also where it has no format
+        _refuse_objects(buffer, "O")
     export = _Export()
     try:
         _get_buffer(buffer, _byref(export), flags)
-        return export.buf, export.len, export
     except (BufferError, ValueError, TypeError) as error:
         reason = error
+    else:
+        try:
+            _refuse_objects(buffer, memoryview(buffer).format)
+        except (BufferError, ValueError):
+            pass  # a type that has no format, as numpy's dates
+        return export.buf, export.len, export
     interface = getattr(buffer, "__array_interface__", None)
     if interface is not None:
         return _locate_array(buffer, interface, flags)
@@ -101,6 +120,8 @@ def _locate_array(buffer: Buffer, interface: Any, flags: int) -> Tuple[Optional[
     data = interface.get("data")
     if not isinstance(data, tuple):
         raise TypeError(f"{type(buffer).__name__} has an __array_interface__ without an address")
+    if interface["typestr"][1:2] == "O" or "|O" in str(interface.get("descr")):
+        _refuse_objects(buffer, "O")
     address, readonly = data
     if readonly and flags & _WRITABLE:
         raise ValueError(f"{type(buffer).__name__} is read-only: the store can't write to it")
@@ -162,6 +183,9 @@ def gather(items: Sequence[Any], writable: bool) -> Gathered:
             at, length = _addressof(cell), held.nbytes
         except (TypeError, ValueError, BufferError):
             at, length, cell = target(item) if writable else source(item)
+        else:
+            if held.itemsize > 7 and "O" in held.format:  # a pointer has 8 bytes
+                _refuse_objects(item, held.format)
         addresses.append(address(at) if isinstance(at, bytes) else at or 0)
         lengths.append(length)
         kept.append(cell)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple, Type
+from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
 from . import _native
 
@@ -15,7 +15,7 @@ class MooncakeError(Exception):
     def __init__(self, code: int, text: str = "") -> None:
         super().__init__(code, text)
         self.code = code
-        self.text = text or self.name
+        self.text = text or _TEXTS.get(code) or self.name
 
     @property
     def name(self) -> str:
@@ -145,8 +145,8 @@ class ImportingError(MooncakeError):
 
 
 class BatchError(MooncakeError):
-    """Items of a batch failed; code and text are those of the first. results has one entry for each item: what the
-    batch would have returned for it, or the MooncakeError."""
+    """Items of a batch failed; code and text are those of the first, and name its key and place. results has one entry
+    for each item: what the batch would have returned for it, or the MooncakeError."""
 
     def __init__(self, code: int, text: str = "", results: Optional[List[Any]] = None) -> None:
         super().__init__(code, text)
@@ -193,9 +193,29 @@ _CLASSES: Dict[int, Type[MooncakeError]] = {
 }
 
 
+_TEXTS = {
+    _native.ENOSPACE: "no space",
+    _native.EINVAL: "invalid argument",
+    _native.ENOTREADY: "object is not ready",
+    _native.ENOTFOUND: "object not found",
+    _native.EEXISTS: "object already exists",
+    _native.ELEASED: "object is leased",
+}
+"""The library's own, for items of a batch, which come with a code only."""
+
+
 def make(code: int, text: str = "") -> MooncakeError:
     """The exception for a code."""
     return _CLASSES.get(code, MooncakeError)(code, text)
+
+
+def named(error: MooncakeError, key: Union[str, bytes]) -> MooncakeError:
+    """The same error, with the key in its text unless the library has put it there, quoted."""
+    if '"' not in error.text and error.code not in (_native.EKEY, _native.EUNAVAILABLE):
+        text = key if isinstance(key, str) else bytes(key).decode("utf-8", "surrogateescape")
+        error.text = f"{error.text}: {text[:64]!r}{'...' if len(text) > 64 else ''}"
+        error.args = (error.code, error.text, *error.args[2:])
+    return error
 
 
 def last(code: int) -> MooncakeError:

@@ -9,7 +9,7 @@ from typing import Optional, SupportsIndex
 
 
 def unsigned(name: str, value: SupportsIndex, bits: int = 64) -> int:
-    number = index(value)
+    number = _integer(name, value)
     if number < 0:
         raise ValueError(f"{name} is {number}, less than 0")
     if number >> bits:
@@ -23,7 +23,14 @@ def optional(name: str, value: Optional[SupportsIndex], bits: int = 64) -> int:
 
 
 def signed(name: str, value: SupportsIndex, bits: int) -> int:
-    number = index(value)
+    number = _integer(name, value)
     if not -1 << (bits - 1) <= number < 1 << (bits - 1):
         raise ValueError(f"{name} is {number}, which does not fit {bits} bits")
     return number
+
+
+def _integer(name: str, value: SupportsIndex) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name} is an integer, not {type(value).__name__}") from None

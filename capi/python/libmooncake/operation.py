@@ -90,6 +90,10 @@ class Operation(Generic[T]):
             raise
         return self.result()
 
+    def __repr__(self) -> str:
+        state = "closed" if not self._finalizer.alive else "done" if _poll(self._handle) == 1 else "running"
+        return f"<libmooncake.{type(self).__name__}, {state}>"
+
     def __enter__(self) -> Operation[T]:
         return self
 

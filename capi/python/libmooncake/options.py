@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from typing import Any, List, Optional, Sequence
+from operator import index
+from typing import Any, List, Optional, Sequence, Union
 
 from . import _native
 from .key import Key, encode, pack_sized
@@ -27,9 +28,19 @@ class ObjectType(enum.IntEnum):
     GENERAL = _native.TYPE_GENERAL
 
 
+def _number(type_: Union[ObjectType, str]) -> int:
+    try:
+        return ObjectType[type_] if isinstance(type_, str) else index(type_)
+    except KeyError:
+        raise ValueError(f"type is one of {', '.join(ObjectType.__members__)}, not {type_!r}") from None
+    except TypeError:
+        raise TypeError(f"type is an ObjectType or its name, not {type(type_).__name__}") from None
+
+
 class PutOptions:
     """How an object is put. Made once, it serves any number of puts; it does not change.
 
+    type         what the object is: an ObjectType or its name, "KVCACHE". Default: UNKNOWN
     hard_pin     never evicted until it is removed or unpinned
     soft_pin_ms  last in line for eviction for so long, at most 24 h
     group        objects of a group are leased and evicted together
@@ -37,6 +48,8 @@ class PutOptions:
     own_file     in a file of its own, for Store.file; objects of type WEIGHT always are
     keep         a key that exists keeps its bytes and the put succeeds; the default is ExistsError
     replicas, preferred_segments are for a cluster
+
+    What takes the place of an object that exists is Store.upsert, or replacing() of these.
     """
 
     __slots__ = ("_kept", "_native", "_replacing", "reference")
@@ -44,7 +57,7 @@ class PutOptions:
     def __init__(
         self,
         *,
-        type: ObjectType = ObjectType.UNKNOWN,
+        type: Union[ObjectType, str] = ObjectType.UNKNOWN,
         hard_pin: bool = False,
         soft_pin_ms: int = 0,
         group: Optional[Key] = None,
@@ -55,7 +68,7 @@ class PutOptions:
         preferred_segments: Sequence[str] = (),
     ) -> None:
         native = _native.PutOptions()
-        native.type = type
+        native.type = _number(type)
         native.hard_pin = hard_pin
         native.soft_pin_ms = unsigned("soft_pin_ms", soft_pin_ms)
         if group is not None:

@@ -33,7 +33,7 @@ class GetSession:
         self._finalizer = weakref.finalize(self, self._client.close)
         check(_native.lib.mooncake_store_get_session_start(self._client._handle, *packed, at))
         store._sessions.add(self)
-        self.found: List[bool] = [item is not None for item in batch.numbers(results)]
+        self.found: List[bool] = [item is not None for item in batch.numbers(results, keys)]
 
     def read(self, keys: Sequence[Key], fragments: Sequence[Fragments]) -> List[Optional[int]]:
         """Read fragments of objects of the session: for each key a list of (offset, buffer). Returns how many bytes
@@ -50,7 +50,7 @@ class GetSession:
                 self._client._handle, *pack(keys), buffers, sizes, offsets, counts, at
             )
         )
-        return batch.numbers(results)
+        return batch.fragment_numbers(results, keys, fragments)
 
     def end(self) -> None:
         self._finalizer()
@@ -71,6 +71,7 @@ class PutSession:
     ) -> None:
         keys, sizes = listed(keys), list(sizes)
         batch.same_length(keys, sizes)
+        self._keys = keys
         self._packed = pack(keys)
         results, at = batch.codes(len(keys))
         self._store = store
@@ -84,7 +85,7 @@ class PutSession:
         if len(started) < len(keys):
             self._finalizer.detach()
             try:
-                batch.done(results)
+                batch.done(results, keys)
             finally:
                 _revoke_put(store, pack(started))
 
@@ -100,14 +101,14 @@ class PutSession:
                 self._store._handle, *pack(keys), buffers, sizes, offsets, counts, at
             )
         )
-        batch.done(results)
+        batch.done(results, keys)
 
     def end(self) -> None:
         """Make the objects visible. BatchError with an IncompleteError for each that misses bytes: it is not stored."""
         if self._finalizer.detach():
             results, at = batch.codes(self._packed[3])
             check(_native.lib.mooncake_store_put_session_end(self._store._handle, *self._packed, at))
-            batch.done(results)
+            batch.done(results, self._keys)
 
     def revoke(self) -> None:
         """Give the objects up."""

@@ -11,7 +11,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import _native, batch, buffer
 from .buffer import Buffer, source, target
-from .errors import MooncakeError, NotFoundError, UnavailableError, last, make
+from .errors import MooncakeError, NotFoundError, UnavailableError, last, make, named
 from .event import Events
 from .info import (
     Counters,
@@ -66,13 +66,14 @@ class Store:
     Store() opens the store, or joins it if the process has it open already: clients that name the same pool share it.
     Options, all with the store's defaults for None:
 
-    pool             which of the process's stores. Default: "embedded"
+    pool             which of the process's stores. Default: the directory, or "embedded" without one
     tenant           keys and groups of different tenants never meet. Default: "default"
-    dir              holds the SSD tier and lets memory survive the process; one process at a time. Default: memory only
+    dir              holds the SSD tier and lets memory survive the process; one process at a time. Made, with its
+                     parents, if it is missing. Default, and "": memory only
     memory_bytes     budget for everything in DRAM. At least 16 MiB. Default: 1 GiB
     ssd_bytes        most that the SSD tier takes. Default: 90 % of what the file system has free
     shm_dir          tmpfs for memory with a dir. Default: /dev/shm
-    volatile_memory  memory with a dir does not survive the process. Default: it does
+    volatile_memory  memory with a dir does not survive the process. Default: it does, in shm_dir until the next open
     offload          "on_evict", "eager" (soon after every put) or "never". Default: "on_evict"
     lease_ttl_ms     how long a get or exists protects an object. Default: 10000
     high_watermark   used share above which eviction starts. Default: 0.90
@@ -91,6 +92,7 @@ class Store:
     """
 
     _handle: Optional[int] = None
+    _name = "not open"
 
     def __init__(
         self,
@@ -115,6 +117,7 @@ class Store:
     ) -> None:
         if offload not in _OFFLOAD:
             raise ValueError(f"offload is 'on_evict', 'eager' or 'never', not {offload!r}")
+        self._name = f"pool {pool!r}" if pool is not None else f"dir {os.fsdecode(dir)!r}" if dir else "memory"
         options = _native.StoreOptions()
         options.pool = _string(pool)
         options.tenant = _string(tenant)
@@ -149,6 +152,7 @@ class Store:
         self._check(_lib.mooncake_store_tenant(self._handle, _string(name), _byref(handle)))
         other = Store.__new__(Store)
         other._own(handle.value, name)
+        other._name = f"{self._name}, tenant {name!r}"
         return other
 
     @property
@@ -183,17 +187,22 @@ class Store:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<libmooncake.Store, {self._name}{', closed' if self.closed else ''}>"
+
     def __reduce__(self) -> str:
         raise TypeError("a Store belongs to its process: open one in each")
 
-    def _check(self, code: int) -> int:
+    def _check(self, code: int, key: Optional[bytes] = None) -> int:
         if code < 0:
-            raise self._error(code)
+            raise self._error(code, key)
         return code
 
-    def _error(self, code: int) -> MooncakeError:
-        """What the call that has just returned code failed of."""
-        return _closed() if self._handle is None else last(code)
+    def _error(self, code: int, key: Optional[bytes] = None) -> MooncakeError:
+        """What the call that has just returned code failed of; key is the one that it was for."""
+        if self._handle is None:
+            return _closed()
+        return last(code) if key is None else named(last(code), key)
 
     # ---- objects
 
@@ -204,7 +213,7 @@ class Store:
         at, size, _kept = source(data)
         code = _put_object(self._handle, key, len(key), at, size, options and options.reference)
         if code < 0:
-            raise self._error(code)
+            raise self._error(code, key)
 
     def put_parts(self, key: Key, parts: Sequence[Buffer], options: Optional[PutOptions] = None) -> None:
         """Store several buffers one after the other as one object."""
@@ -236,7 +245,7 @@ class Store:
                     continue
             if got in batch.ABSENT and default is not _NO_DEFAULT:
                 return default
-            raise self._error(got)
+            raise self._error(got, key)
 
     def get_into(self, key: Key, into: Buffer, *, verify: Optional[bool] = None) -> int:
         """Copy an object into a buffer, which may be larger, and return its size. InvalidError for a buffer that is too
@@ -246,7 +255,7 @@ class Store:
         at, size, _kept = target(into)
         got: int = _get_object(self._handle, key, len(key), at, size, 0 if verify is None else _VERIFY[verify])
         if got < 0:
-            raise self._error(got)
+            raise self._error(got, key)
         return got
 
     def get_ranges(self, key: Key, fragments: Fragments, *, verify: Optional[bool] = None) -> List[int]:
@@ -254,7 +263,7 @@ class Store:
         found = _one(self.get_ranges_batch, [key], [fragments], verify=verify)[0]
         sizes: List[int] = [n for n in found if n is not None]
         if len(sizes) < len(found):
-            raise NotFoundError(_native.ENOTFOUND, f"get ranges of {key!r}: object not found")
+            raise named(NotFoundError(_native.ENOTFOUND), key)
         return sizes
 
     def view(self, key: Key, *, verify: Optional[bool] = None) -> View:
@@ -264,7 +273,7 @@ class Store:
         lease = new_lease()
         code = _view(self._handle, key, len(key), _VERIFY[verify], _byref(lease))
         if code < 0:
-            raise self._error(code)
+            raise self._error(code, key)
         return View(lease)
 
     def file(self, key: Key, *, verify: Optional[bool] = None) -> File:
@@ -272,7 +281,7 @@ class Store:
         file. UnsupportedError for objects smaller than file_bytes."""
         key = encode(key)
         native = _native.File()
-        self._check(_lib.mooncake_store_file(self._handle, key, len(key), _VERIFY[verify], _byref(native)))
+        self._check(_lib.mooncake_store_file(self._handle, key, len(key), _VERIFY[verify], _byref(native)), key)
         return File(native)
 
     def create(self, key: Key, nbytes: int, options: Optional[PutOptions] = None) -> Writer:
@@ -282,7 +291,8 @@ class Store:
         self._check(
             _lib.mooncake_store_create_object(
                 self._handle, key, len(key), nbytes, options and options.reference, _byref(handle)
-            )
+            ),
+            key,
         )
         return Writer(handle.value or 0, nbytes)
 
@@ -294,7 +304,7 @@ class Store:
             return self.exists_batch([key])[0]
         code: int = _is_exist(self._handle, key)
         if code < 0:
-            raise self._error(code)
+            raise self._error(code, key)
         return code == 1
 
     __contains__ = exists
@@ -309,14 +319,15 @@ class Store:
         info = _native.ObjectInfo()
         group = ctypes.create_string_buffer(_native.MAX_KEY)
         info.group, info.group_capacity = ctypes.addressof(group), len(group)
-        self._check(_lib.mooncake_store_stat(self._handle, key, len(key), _byref(info)))
+        self._check(_lib.mooncake_store_stat(self._handle, key, len(key), _byref(info)), key)
         return object_info(info, key, group.raw[: info.group_size])
 
     def size(self, key: Key) -> int:
         """An object's size in bytes. It is protected for the lease time."""
-        size = self._size(encode(key))
+        key = encode(key)
+        size = self._size(key)
         if size < 0:
-            raise self._error(size)
+            raise self._error(size, key)
         return size
 
     def _size(self, key: bytes) -> int:
@@ -329,7 +340,7 @@ class Store:
     def remove(self, key: Key, *, force: bool = False) -> None:
         """End an object. LeasedError unless force. Views of it keep its bytes."""
         if not _one(self.remove_batch, [key], force=force)[0]:
-            raise NotFoundError(_native.ENOTFOUND, f"remove {key!r}: object not found")
+            raise named(NotFoundError(_native.ENOTFOUND), key)
 
     def remove_all(self, *, force: bool = False) -> int:
         """End all objects of the tenant that can be removed, and return how many."""
@@ -345,13 +356,14 @@ class Store:
         group and durable count."""
         key, target = encode(key), encode(target)
         self._check(
-            _lib.mooncake_store_link(self._handle, key, len(key), target, len(target), options and options.reference)
+            _lib.mooncake_store_link(self._handle, key, len(key), target, len(target), options and options.reference),
+            key,
         )
 
     def set_pins(self, key: Key, *, hard_pin: Optional[bool] = None, soft_pin_ms: Optional[int] = None) -> None:
         """Change an object's pins: soft_pin_ms counts from now, 0 ends it; None leaves a pin as it is."""
         key = encode(key)
-        self._check(_lib.mooncake_store_set_pins(self._handle, key, len(key), *_pins(hard_pin, soft_pin_ms)))
+        self._check(_lib.mooncake_store_set_pins(self._handle, key, len(key), *_pins(hard_pin, soft_pin_ms)), key)
 
     def group(self, group: Key) -> List[str]:
         """The members of a group, oldest first. None is an empty list."""
@@ -365,13 +377,15 @@ class Store:
     def set_group_pins(self, group: Key, *, hard_pin: Optional[bool] = None, soft_pin_ms: Optional[int] = None) -> None:
         """set_pins for all members of a group in one step."""
         group = encode(group)
-        self._check(_lib.mooncake_store_set_group_pins(self._handle, group, len(group), *_pins(hard_pin, soft_pin_ms)))
+        self._check(
+            _lib.mooncake_store_set_group_pins(self._handle, group, len(group), *_pins(hard_pin, soft_pin_ms)), group
+        )
 
     def remove_group(self, group: Key, *, force: bool = False) -> List[str]:
         """Remove all members of a group in one step and return them, or none: LeasedError, NotReadyError names one."""
         group = encode(group)
         keys = _pointer()
-        self._check(_lib.mooncake_store_remove_group(self._handle, group, len(group), force, _byref(keys)))
+        self._check(_lib.mooncake_store_remove_group(self._handle, group, len(group), force, _byref(keys)), group)
         return taken_keys(keys)
 
     # ---- batches: all items run; a key without a readable object is None or False; BatchError for all other failures
@@ -385,7 +399,7 @@ class Store:
             raise self._error(code)
         codes = results.tolist()
         if codes and min(codes) < 0:
-            batch.check([make(code) if code < 0 else code == 1 for code in codes])
+            batch.check([make(code) if code < 0 else code == 1 for code in codes], keys)
         return list(map(_is_one, codes))
 
     def size_batch(self, keys: Sequence[Key]) -> List[Optional[int]]:
@@ -393,7 +407,7 @@ class Store:
         keys = listed(keys)
         results, at = batch.sizes(len(keys))
         self._check(_lib.mooncake_store_batch_get_size(self._handle, *pack(keys), at))
-        return batch.numbers(results)
+        return batch.numbers(results, keys)
 
     def put_batch(
         self,
@@ -409,7 +423,7 @@ class Store:
         results, at = batch.codes(len(keys))
         put = self._put_arguments(keys, buffers, options, groups)
         self._check(_lib.mooncake_store_batch_put(self._handle, *put[0], at))
-        batch.done(results)
+        batch.done(results, keys)
 
     def get_batch(self, keys: Sequence[Key], *, verify: Optional[bool] = None) -> List[Optional[bytes]]:
         """get for each key."""
@@ -426,7 +440,7 @@ class Store:
             if results[i] != len(data) and (results[i] >= 0 or results[i] == _native.EINVAL):
                 fresh[i] = self.get(key, None, verify=verify)  # it was put or replaced meanwhile
                 results[i] = _native.ENOTFOUND if fresh[i] is None else len(fresh[i])
-        return batch.values(results, fresh.__getitem__)
+        return batch.values(results, fresh.__getitem__, keys)
 
     def get_batch_into(
         self, keys: Sequence[Key], buffers: Sequence[Union[Buffer, List[Buffer]]], *, verify: Optional[bool] = None
@@ -440,7 +454,7 @@ class Store:
         self._check(
             _lib.mooncake_store_batch_get(self._handle, *pack(keys), addresses, sizes, counts, _VERIFY[verify], at)
         )
-        return batch.numbers(results)
+        return batch.numbers(results, keys)
 
     def get_ranges_batch(
         self, keys: Sequence[Key], fragments: Sequence[Fragments], *, verify: Optional[bool] = None
@@ -455,7 +469,7 @@ class Store:
                 self._handle, *pack(keys), addresses, sizes, offsets, counts, _VERIFY[verify], at
             )
         )
-        found = iter(batch.numbers(results))
+        found = iter(batch.fragment_numbers(results, keys, fragments))
         return [[next(found) for _ in wanted] for wanted in fragments]
 
     def view_batch(self, keys: Sequence[Key], *, verify: Optional[bool] = None) -> List[Optional[View]]:
@@ -466,7 +480,7 @@ class Store:
         size = ctypes.sizeof(_native.View)
         self._check(_lib.mooncake_store_batch_view(self._handle, *pack(keys), _VERIFY[verify], views, size, at))
         leases = [Lease.from_buffer_copy(views, i * size) if code == 0 else None for i, code in enumerate(results)]
-        return batch.values(results, lambda i: View(leases[i]))  # type: ignore[arg-type]
+        return batch.values(results, lambda i: View(leases[i]), keys)  # type: ignore[arg-type]
 
     def remove_batch(self, keys: Sequence[Key], *, force: bool = False) -> List[bool]:
         """remove for each key. Returns whether there was an object."""
@@ -474,7 +488,7 @@ class Store:
         results, at = batch.codes(len(keys))
         self._check(_lib.mooncake_store_batch_remove(self._handle, *pack(keys), force, at))
         removed = [code != _native.ENOTFOUND for code in results]
-        batch.check([make(code) if code < 0 and there else there for code, there in zip(results, removed)])
+        batch.check([make(code) if code < 0 and there else there for code, there in zip(results, removed)], keys)
         return removed
 
     def put_batch_async(
@@ -494,7 +508,7 @@ class Store:
 
         def finish(code: int) -> None:
             self._check(code)
-            batch.done(results)
+            batch.done(results, keys, late=True)
 
         return Operation(handle.value or 0, finish, (self, arguments, kept, results))
 
@@ -512,7 +526,7 @@ class Store:
 
         def finish(code: int) -> List[Optional[int]]:
             self._check(code)
-            return batch.numbers(results)
+            return batch.numbers(results, keys, late=True)
 
         return Operation(handle.value or 0, finish, (self, arguments, kept, results))
 

@@ -80,8 +80,9 @@ class View:
 
     @property
     def data(self) -> memoryview:
-        """The bytes, if they are one piece. Objects up to 16 MiB are, and those in files of their own, weights among
-        them; of others this is a BufferError: see segments and tobytes."""
+        """The bytes, if they are one piece. Objects in files of their own are, weights among them, and those up to a
+        64th of memory_bytes, rounded down to a power of two between 2 and 64 MiB: 16 MiB by default. Of larger ones
+        this can be a BufferError: see segments and tobytes."""
         segments = self.segments
         if len(segments) != 1:
             raise BufferError(f"the object lies in {len(segments)} pieces: use segments, tobytes or get_into")

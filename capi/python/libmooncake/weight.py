@@ -56,7 +56,7 @@ class Weights:
     unfinished_ttl_ms  how long an interrupted import can be resumed. Default: 24 h
 
     Close it, or leave its with block. The last one of a pool and tenant ends imports that still run, which stay
-    resumable, and gives up the directories that are still loaded. It keeps the pool open.
+    resumable, and gives up the directories that are still loaded. It keeps the pool open, also when the Store is closed.
     """
 
     def __init__(
@@ -225,6 +225,9 @@ class Tensors(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._found)
+
+    def __repr__(self) -> str:
+        return f"<libmooncake.Tensors of {self.model_id}@{self.revision}, {len(self)}>"
 
 
 class Loaded:

@@ -80,6 +80,8 @@ def test_put_that_exists(store: Store) -> None:
         store.put_batch(["a", "b"], [b"new", b"new"])
     assert caught.value.code == -705
     assert isinstance(caught.value.results[0], libmooncake.ExistsError) and caught.value.results[1] is None
+    assert caught.value.results[0].text == "object already exists: 'a'"
+    assert caught.value.text == "1 of 2 failed, the first, item 0: object already exists: 'a'"
     assert store.get_batch(["a", "b"]) == [b"old", b"new"]
     store.put_batch(["a", "c"], [b"new", b"new"], PutOptions(keep=True))
 
@@ -157,3 +159,28 @@ def test_view_batch(store: Store) -> None:
     assert store.stat("a").readers == 1
     del views
     assert store.stat("a").readers == 0
+
+
+def test_errors_name_the_keys(store: Store) -> None:
+    store.put_batch(["a", "b"], [b"old", b"old"])
+    for put in (store.put_batch, lambda *arguments: store.put_batch_async(*arguments).result()):
+        with pytest.raises(libmooncake.BatchError) as caught:
+            put(["c", b"a", "b"], [b"x"] * 3, PutOptions())
+        assert caught.value.text == "2 of 3 failed, the first, item 1: object already exists: 'a'"
+        assert [getattr(item, "text", None) for item in caught.value.results] == [
+            None, "object already exists: 'a'", "object already exists: 'b'"
+        ]  # fmt: skip
+        store.remove("c")
+    with pytest.raises(libmooncake.BatchError, match='item 2: get "b": 3 bytes from byte 2'):
+        store.get_ranges_batch(["a", "b"], [[(0, bytearray(1)), (0, bytearray(1))], [(2, bytearray(3))]])
+
+
+def test_asynchronous_errors_are_their_own(store: Store) -> None:
+    """The text of another call of the thread that failed of the same is not taken for theirs."""
+    store.put_batch(["a", "b"], [b"old", b"old"])
+    reading = store.get_batch_into_async(["a"], [bytearray(1)])
+    with pytest.raises(libmooncake.InvalidError):
+        store.get_into("b", bytearray(1))
+    with pytest.raises(libmooncake.BatchError) as caught:
+        reading.result()
+    assert "'a'" in caught.value.text and '"b"' not in caught.value.text

@@ -147,3 +147,30 @@ def test_too_small(store: Store) -> None:
     assert into == b"1234"
     with pytest.raises(libmooncake.InvalidError):
         store.get_into("key", bytearray())
+
+
+def test_python_objects(store: Store) -> None:
+    """Their bytes are pointers."""
+    objects = numpy.array([object()] * 3)
+    fixed = numpy.array([object()])
+    fixed.flags.writeable = False
+    structured = numpy.zeros(2, [("a", "i4"), ("b", "O")])
+    dated = numpy.zeros(2, [("a", "M8[s]"), ("b", "O")])  # has no format
+    text = numpy.zeros(2, [("Offset", "i4"), ("O", "f4")])
+    for data in (objects, fixed, structured, dated, objects[::2], (ctypes.py_object * 2)(), structured[0]):
+        for call in (
+            lambda data=data: store.put("key", data),
+            lambda data=data: store.put_batch(["key"], [data]),
+            lambda data=data: store.get_into("key", data),
+            lambda data=data: store.get_batch_into(["key"], [[bytearray(1), data]]),
+        ):
+            with pytest.raises(TypeError, match="Python objects"):
+                call()
+    for typestr, descr in (("|O", [("", "|O")]), ("|V16", structured.dtype.descr)):
+        interface = Interface(numpy.zeros(4, "V16"), typestr=typestr, descr=descr)
+        for locate in (buffer.source, buffer.target):
+            with pytest.raises(TypeError, match="Python objects"):
+                locate(interface)
+    store.put("key", text)
+    store.get_into("key", text)
+    assert store.size("key") == 16

@@ -85,3 +85,32 @@ def test_async_iteration(store: Store) -> None:
         return seen
 
     assert asyncio.run(asyncio.wait_for(work(), 20)) == ["a", "b"]
+
+
+def test_close_ends_loops(store: Store) -> None:
+    """From another thread, or another task, while the loop waits; a loop that begins later ends at once."""
+    events = store.events()
+    seen: List[str] = []
+    reader = threading.Thread(target=lambda: seen.extend(event.key for event in events))
+    reader.start()
+    store.put("a", b"x")
+    time.sleep(0.1)
+    events.close()
+    reader.join(10)
+    assert not reader.is_alive() and seen == ["a"]
+    assert events.closed and list(events) == []
+
+    async def work() -> List[str]:
+        events = store.events()
+        asyncio.get_running_loop().call_later(0.05, lambda: store.put("b", b"x"))
+        asyncio.get_running_loop().call_later(0.1, events.close)
+        return [event.key async for event in events]
+
+    assert asyncio.run(asyncio.wait_for(work(), 20)) == ["b"]
+
+
+def test_close_ends_next(store: Store) -> None:
+    events = store.events()
+    threading.Timer(0.1, events.close).start()
+    with pytest.raises(libmooncake.InvalidError):
+        events.next(20)

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import libmooncake
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,3 +51,11 @@ def test_only_the_standard_library_is_imported() -> None:
     assert {name.split(".")[0] for name in printed.split()} - {"libmooncake"} <= set(
         getattr(sys, "stdlib_module_names", printed.split())
     )
+
+
+def test_readme() -> None:
+    """Its first program runs as it stands, the other one is Python."""
+    pytest.importorskip("numpy")
+    objects, weights = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    subprocess.run([sys.executable, "-c", objects], check=True, timeout=60)
+    compile(weights, "README.md", "exec")

@@ -394,6 +394,75 @@ def test_store_does_not_travel(store: Store) -> None:
         pickle.dumps(store)
 
 
+def test_errors_name_the_key(store: Store) -> None:
+    store.put("there", b"value")
+    store.put("read", b"value")
+    store.get("read")
+    calls = {
+        "'none'": [
+            lambda: store.get("none"),
+            lambda: store.get_into("none", bytearray(5)),
+            lambda: store.get_ranges("none", [(0, bytearray(5))]),
+            lambda: store.view("none"),
+            lambda: store.file("none"),
+            lambda: store.stat("none"),
+            lambda: store.size(b"none"),
+            lambda: store.size("none"),
+            lambda: store.remove("none"),
+            lambda: store.set_pins("none", hard_pin=True),
+            lambda: store.set_group_pins("none", hard_pin=True),
+            lambda: store.remove_group("none"),
+        ],
+        "'there'": [
+            lambda: store.put("there", b"x"),
+            lambda: store.put_parts("there", [b"x"]),
+            lambda: store.create("there", 5),
+            lambda: store.link("there", "read"),
+        ],
+        "'read'": [lambda: store.remove("read")],
+        '"read"': [lambda: store.get_into("read", bytearray(1))],
+        f"'{'k' * 64}'...": [lambda: store.stat("k" * 65)],
+    }
+    for name, failing in calls.items():
+        for call in failing:
+            with pytest.raises(libmooncake.MooncakeError) as caught:
+                call()
+            assert caught.value.text.count(name.strip("'\".")) == 1 and name in str(caught.value), caught.value
+            assert caught.value.args == (caught.value.code, caught.value.text)
+
+
+@pytest.mark.parametrize(
+    "name", ["memory_bytes", "ssd_bytes", "lease_ttl_ms", "file_bytes", "promote_after", "dir_slots", "put_timeout_ms"]
+)
+def test_options_that_are_no_integers(name: str) -> None:
+    for wrong in ("1GB", 1.5):
+        with pytest.raises(TypeError, match=f"{name} is an integer, not {type(wrong).__name__}"):
+            Store(pool="never", **{name: wrong})  # type: ignore[arg-type]
+
+
+def test_types_by_name(store: Store) -> None:
+    store.put("key", b"x", PutOptions(type="KVCACHE"))
+    assert store.stat("key").type is libmooncake.ObjectType.KVCACHE
+    with pytest.raises(ValueError, match="KVCACHE.*not 'CACHE'"):
+        PutOptions(type="CACHE")
+    with pytest.raises(TypeError, match="ObjectType"):
+        PutOptions(type=1.0)  # type: ignore[arg-type]
+
+
+def test_repr(pool: str, disk: Store) -> None:
+    store = Store(pool=pool, join=True)
+    assert repr(store) == f"<libmooncake.Store, pool {pool!r}>"
+    with store.tenant("t") as other:
+        assert repr(other) == f"<libmooncake.Store, pool {pool!r}, tenant 't'>"
+    operation = store.put_batch_async(["key"], [b"x"])
+    operation.result()
+    assert repr(operation) == "<libmooncake.Operation, done>"
+    operation.close()
+    assert repr(operation) == "<libmooncake.Operation, closed>"
+    store.close()
+    assert repr(store) == f"<libmooncake.Store, pool {pool!r}, closed>"
+
+
 def test_many_threads(store: Store) -> None:
     failures = []
 

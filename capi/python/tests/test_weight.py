@@ -223,6 +223,7 @@ def test_file(imported: Weights, source: Path) -> None:
 
 def test_tensors(imported: Weights) -> None:
     tensors = imported.tensors("org/tiny", "1")
+    assert repr(tensors) == f"<libmooncake.Tensors of org/tiny@1, {len(tensors)}>"
     assert len(tensors) == len(TENSORS) and set(tensors) == set(TENSORS)
     for name, (dtype, shape, data) in TENSORS.items():
         tensor = tensors[name]
