@@ -217,7 +217,9 @@ with libmooncake.Store(memory_bytes=32 << 20) as store:
 ])  # fmt: skip
 def test_keyboard_interrupt(waits: str) -> None:
     program = f"""
-import libmooncake, time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs this in the background may have it ignored
+import libmooncake
 def busy(store):
     while True:
         store.exists("key")
@@ -238,11 +240,16 @@ except KeyboardInterrupt:
 
 
 def test_termination() -> None:
-    program = (
-        'import libmooncake, time; s = libmooncake.Store(memory_bytes=32 << 20); print("x", flush=True); time.sleep(60)'
-    )
+    program = """
+import signal, sys, time
+signal.signal(int(sys.argv[1]), signal.SIG_DFL)  # nohup has SIGHUP ignored
+import libmooncake
+s = libmooncake.Store(memory_bytes=32 << 20)
+print("x", flush=True)
+time.sleep(60)
+"""
     for number in (signal.SIGTERM, signal.SIGABRT, signal.SIGHUP):
-        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        child = subprocess.Popen([sys.executable, "-c", program, str(int(number))], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert child.stdout
         child.stdout.readline()
         child.send_signal(number)
