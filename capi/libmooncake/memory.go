@@ -48,19 +48,20 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // maxKept is the longest batch whose space is kept.
 const maxKept = 1 << 14
 
-// done gives the space back, without what it knows of the caller's memory.
+// done gives the space back, without what this call has put there of the caller's memory. The rest is empty already.
 func (b *batch) done() {
 	if cap(b.keys) > maxKept || cap(b.parts) > maxKept {
 		return
 	}
-	clear(b.keys[:cap(b.keys)])
-	clear(b.parts[:cap(b.parts)])
-	clear(b.puts[:cap(b.puts)])
-	clear(b.opts[:cap(b.opts)])
-	clear(b.gets[:cap(b.gets)])
-	clear(b.ranges[:cap(b.ranges)])
-	clear(b.frags[:cap(b.frags)])
+	b.keys, b.parts = emptied(b.keys), emptied(b.parts)
+	b.puts, b.opts, b.gets = emptied(b.puts), emptied(b.opts), emptied(b.gets)
+	b.ranges, b.frags = emptied(b.ranges), emptied(b.frags)
 	batches.Put(b)
+}
+
+func emptied[T any](s []T) []T {
+	clear(s)
+	return s[:0]
 }
 
 func newBatch() *batch { return batches.Get().(*batch) }
@@ -77,6 +78,20 @@ func resized[T any](s []T, n int) []T {
 func (b *batch) unpack(p packed) (err error) {
 	b.keys, err = cut(b.keys, p)
 	return err
+}
+
+// unpacked finds the client of a batch call and cuts its keys apart. done must follow.
+func unpacked(h C.uintptr_t, p packed) (*seat, *batch, error) {
+	s, err := seatOf(h)
+	if err != nil {
+		return nil, nil, err
+	}
+	b := newBatch()
+	if err := b.unpack(p); err != nil {
+		b.done()
+		return nil, nil, err
+	}
+	return s, b, nil
 }
 
 // cut is unpack into any slice.

@@ -441,15 +441,11 @@ func mc_batch_exist(e *C.mc_error, h C.uintptr_t, keys *C.char, keysSize C.size_
 	flags C.uint, out *C.int) (r C.int) {
 	defer barrier(e, &r)
 	failpoint()
-	s, err := seatOf(h)
+	s, b, err := unpacked(h, packed{keys, keysSize, keySizes, count})
 	if err != nil {
 		return fail(e, err)
 	}
-	b := newBatch()
 	defer b.done()
-	if err := b.unpack(packed{keys, keysSize, keySizes, count}); err != nil {
-		return fail(e, err)
-	}
 	return existAll(e, s, b, flags, out)
 }
 
@@ -458,15 +454,11 @@ func mc_batch_put(e *C.mc_error, h C.uintptr_t, keys *C.char, keysSize C.size_t,
 	addresses *unsafe.Pointer, sizes *C.size_t, counts *C.uint32_t, total C.int64_t, o *C.mooncake_put_options_t, out *C.int) (r C.int) {
 	defer barrier(e, &r)
 	failpoint()
-	s, err := seatOf(h)
+	s, b, err := unpacked(h, packed{keys, keysSize, keySizes, count})
 	if err != nil {
 		return fail(e, err)
 	}
-	b := newBatch()
 	defer b.done()
-	if err := b.unpack(packed{keys, keysSize, keySizes, count}); err != nil {
-		return fail(e, err)
-	}
 	return putAll(always, e, s, b, buffers{addresses, sizes, counts, total}, o, false, out)
 }
 
@@ -475,15 +467,11 @@ func mc_batch_get(e *C.mc_error, h C.uintptr_t, keys *C.char, keysSize C.size_t,
 	addresses *unsafe.Pointer, sizes *C.size_t, counts *C.uint32_t, total C.int64_t, flags C.uint, out *C.int64_t) (r C.int) {
 	defer barrier(e, &r)
 	failpoint()
-	s, err := seatOf(h)
+	s, b, err := unpacked(h, packed{keys, keysSize, keySizes, count})
 	if err != nil {
 		return fail(e, err)
 	}
-	b := newBatch()
 	defer b.done()
-	if err := b.unpack(packed{keys, keysSize, keySizes, count}); err != nil {
-		return fail(e, err)
-	}
 	return getAll(always, e, s, b, buffers{addresses, sizes, counts, total}, flags, out)
 }
 
@@ -493,15 +481,11 @@ func mc_batch_get_ranges(e *C.mc_error, h C.uintptr_t, keys *C.char, keysSize C.
 	out *C.int64_t) (r C.int) {
 	defer barrier(e, &r)
 	failpoint()
-	s, err := seatOf(h)
+	s, b, err := unpacked(h, packed{keys, keysSize, keySizes, count})
 	if err != nil {
 		return fail(e, err)
 	}
-	b := newBatch()
 	defer b.done()
-	if err := b.unpack(packed{keys, keysSize, keySizes, count}); err != nil {
-		return fail(e, err)
-	}
 	m := buffers{addresses, sizes, counts, total}
 	b.fragments(m, offsets)
 	if err := s.getRanges(b, readOptions(flags)); err != nil {
@@ -563,15 +547,11 @@ func mc_batch_get_size(e *C.mc_error, h C.uintptr_t, keys *C.char, keysSize C.si
 	out *C.int64_t) (r C.int) {
 	defer barrier(e, &r)
 	failpoint()
-	s, err := seatOf(h)
+	s, b, err := unpacked(h, packed{keys, keysSize, keySizes, count})
 	if err != nil {
 		return fail(e, err)
 	}
-	b := newBatch()
 	defer b.done()
-	if err := b.unpack(packed{keys, keysSize, keySizes, count}); err != nil {
-		return fail(e, err)
-	}
 	res := results{e: e}
 	sizes := unsafe.Slice(out, int(count))
 	for i, key := range b.keys {
@@ -589,15 +569,11 @@ func mc_batch_remove(e *C.mc_error, h C.uintptr_t, keys *C.char, keysSize C.size
 	force C.int, out *C.int) (r C.int) {
 	defer barrier(e, &r)
 	failpoint()
-	s, err := seatOf(h)
+	s, b, err := unpacked(h, packed{keys, keysSize, keySizes, count})
 	if err != nil {
 		return fail(e, err)
 	}
-	b := newBatch()
 	defer b.done()
-	if err := b.unpack(packed{keys, keysSize, keySizes, count}); err != nil {
-		return fail(e, err)
-	}
 	res := results{e: e}
 	codes := unsafe.Slice(out, int(count))
 	for i, err := range s.RemoveBatch(b.keys, force != 0) {

@@ -189,15 +189,11 @@ func mc_get_session_start(e *C.mc_error, h C.uintptr_t, keys *C.char, keysSize C
 
 // eachKey does something with each key of a batch. out may be NULL.
 func eachKey(e *C.mc_error, h C.uintptr_t, p packed, out *C.int, do func(s *seat, i int, key string) error) C.int {
-	s, err := seatOf(h)
+	s, b, err := unpacked(h, p)
 	if err != nil {
 		return fail(e, err)
 	}
-	b := newBatch()
 	defer b.done()
-	if err := b.unpack(p); err != nil {
-		return fail(e, err)
-	}
 	res := results{e: e}
 	for i, key := range b.keys {
 		err := do(s, i, key)
@@ -213,15 +209,11 @@ func mc_get_session_read(e *C.mc_error, h C.uintptr_t, keys *C.char, keysSize C.
 	addresses *unsafe.Pointer, sizes *C.size_t, counts *C.uint32_t, total C.int64_t, offsets *C.uint64_t, out *C.int64_t) (r C.int) {
 	defer barrier(e, &r)
 	failpoint()
-	s, err := seatOf(h)
+	s, b, err := unpacked(h, packed{keys, keysSize, keySizes, count})
 	if err != nil {
 		return fail(e, err)
 	}
-	b := newBatch()
 	defer b.done()
-	if err := b.unpack(packed{keys, keysSize, keySizes, count}); err != nil {
-		return fail(e, err)
-	}
 	b.fragments(buffers{addresses, sizes, counts, total}, offsets)
 	res := results{e: e}
 	bytes := unsafe.Slice(out, len(b.keys))
@@ -277,15 +269,11 @@ func mc_put_session_write(e *C.mc_error, h C.uintptr_t, keys *C.char, keysSize C
 	addresses *unsafe.Pointer, sizes *C.size_t, counts *C.uint32_t, total C.int64_t, offsets *C.uint64_t, out *C.int) (r C.int) {
 	defer barrier(e, &r)
 	failpoint()
-	s, err := seatOf(h)
+	s, b, err := unpacked(h, packed{keys, keysSize, keySizes, count})
 	if err != nil {
 		return fail(e, err)
 	}
-	b := newBatch()
 	defer b.done()
-	if err := b.unpack(packed{keys, keysSize, keySizes, count}); err != nil {
-		return fail(e, err)
-	}
 	b.fragments(buffers{addresses, sizes, counts, total}, offsets)
 	res := results{e: e}
 	codes := unsafe.Slice(out, len(b.keys))
