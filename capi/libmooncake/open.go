@@ -28,7 +28,7 @@ func mc_open(e *C.mc_error, o *C.mooncake_store_options_t, out *C.uintptr_t) (r 
 func newClient(e *C.mc_error, q poolRequest, tenant string, out *C.uintptr_t) C.int {
 	c := new(client)
 	if err := c.connect(q, tenant, ""); err != nil {
-		return fail(e, inCNames(err))
+		return fail(e, renamed{err})
 	}
 	h := clients.add(c)
 	if h == 0 {

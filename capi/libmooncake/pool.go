@@ -225,14 +225,7 @@ var optionNames = map[string]string{"Dir": "dir", "MemoryBytes": "memory_bytes",
 	"EvictionRatio": "eviction_ratio", "FileBytes": "file_bytes", "Offload": "offload", "PromoteAfter": "promote_after",
 	"PutTimeout": "put_timeout_ms"}
 
-// inCNames is an error of opening a store in the terms of who called.
-func inCNames(err error) error {
-	if err == nil {
-		return nil
-	}
-	return renamed{err}
-}
-
+// renamed is an error of opening a store in the terms of who called.
 type renamed struct{ error }
 
 func (r renamed) Unwrap() error { return r.error }
