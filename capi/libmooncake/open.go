@@ -48,9 +48,9 @@ func tenantName(name string) string {
 }
 
 func poolRequestOf(o *C.mooncake_store_options_t) (q poolRequest, err error) {
-	if o.master != nil && C.GoString(o.master) != "" {
-		_, err := poolOfAddress(C.GoString(o.master), false)
-		return q, errors.WithMessage(err, "open: master")
+	if master := C.GoString(o.master); master != "" {
+		return q, errors.WithMessagef(store.ErrNotSupported, "open: can't join the cluster of master %.256q: this version opens "+
+			"stores in this process only", master)
 	}
 	q = poolRequest{name: C.GoString(o.pool), slots: int(o.dir_slots), join: o.join != 0}
 	if q.name == "" {

@@ -93,6 +93,8 @@ TEST(open_refuses_bad_options) {
     ERROR(open_with(&o, &s), MOONCAKE_EINVAL, "put_timeout_ms");
     o = MOONCAKE_INIT(options), o.master = "10.0.0.1:50051";
     ERROR(open_with(&o, &s), MOONCAKE_ENOTSUPPORTED, "10.0.0.1:50051");
+    o.master = "embedded"; // no master either: a pool is named by pool
+    ERROR(open_with(&o, &s), MOONCAKE_ENOTSUPPORTED, "embedded");
     o = MOONCAKE_INIT(options), o.dir = "/dev/null/x";
     int code = open_with(&o, &s);
     CHECK(code < 0 && s == NULL);
