@@ -409,7 +409,7 @@ func (m *Master) publish(now int64, s *shard, r Ref, rec *record) {
 func (m *Master) supersededLocked(s *shard, h uint64, r Ref, rec *record) Replaced {
 	out := Replaced{Gen: rec.gen, Size: rec.size, Durable: loadWord(rec)&FlagDurable != 0}
 	if loadWord(rec)&FlagSSD != 0 {
-		atomic.AddUint64(&rec.word, oneReader)
+		pin(rec)
 		out.Pinned = r
 	}
 	m.endReservation(s, h, r, rec)

@@ -51,8 +51,11 @@ func (m *Master) pinLocked(now int64, r Ref, rec *record, ttl int64) (Object, er
 	if !readable(w) {
 		return Object{}, status.NoReplica
 	}
+	if readersOf(w) >= maxReaders {
+		return Object{}, wrapf(status.Busy, "%d readers have it open, the limit of one object", readersOf(w))
+	}
 	m.touch(now, rec, ttl)
-	atomic.AddUint64(&rec.word, oneReader)
+	pin(rec)
 	return m.object(r, rec, w), nil
 }
 
@@ -147,11 +150,22 @@ func (m *Master) existsUnlock(now int64, s *shard, h uint64, rec *record, k Key,
 }
 
 func (m *Master) linkExists(now int64, h uint64, k Key, ttl int64) bool {
-	o, err := m.acquireLink(now, h, k, ttl)
-	if err != nil {
+	l, _, rec := m.open(h, k)
+	defer l.unlock()
+	if rec == nil {
 		return false
 	}
-	m.Release(o.holder)
+	owner := rec
+	if rec.target != 0 {
+		owner = m.mem.at(rec.target)
+	}
+	if !readable(loadWord(owner)) {
+		return false
+	}
+	m.touch(now, owner, ttl)
+	if owner != rec {
+		m.touch(now, rec, ttl)
+	}
 	return true
 }
 

@@ -68,7 +68,7 @@ func (m *Master) pinIfOnSSD(r Ref) Ref {
 	if loadWord(rec)&(FlagSSD|FlagOffloading) == 0 {
 		return 0
 	}
-	atomic.AddUint64(&rec.word, oneReader)
+	pin(rec)
 	return r
 }
 

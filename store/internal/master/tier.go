@@ -1,8 +1,6 @@
 package master
 
 import (
-	"sync/atomic"
-
 	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
 	"github.com/kvcache-ai/mooncake-go/store/internal/status"
 	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
@@ -179,11 +177,11 @@ func (m *Master) startCopy(r Ref, gen uint64, may func(w uint64) bool) (Copying,
 	if !m.isObject(s, h, r, gen) || w&FlagLink != 0 {
 		return Copying{}, status.NotFound
 	}
-	if w&FlagOffloading != 0 || !may(w) {
+	if w&FlagOffloading != 0 || !may(w) || readersOf(w) >= maxReaders {
 		return Copying{}, status.Busy
 	}
 	setFlags(rec, FlagOffloading)
-	atomic.AddUint64(&rec.word, oneReader)
+	pin(rec)
 	c := Copying{Found: Found{m.keyOf(r, rec), m.object(r, rec, w)}}
 	if rec.group != 0 {
 		c.Group = string(m.mem.name(rec.group, m.mem.at(rec.group)))
