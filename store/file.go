@@ -16,8 +16,11 @@ import (
 
 // File is a path at which an object's bytes can be opened, mapped or hard-linked by any process while it is open. The
 // file is the store's own: open it read-only. A hard link shares it, so that writing through a link corrupts the
-// object; Close notices a change and quarantines the replica. Close exactly once.
-type File struct {
+// object; Close notices a change and quarantines the replica. Close exactly once: copies of a File are the same file.
+type File struct{ *filing }
+
+// filing is what all copies of a File share.
+type filing struct {
 	s      *Store
 	r      reading
 	path   string
@@ -42,7 +45,7 @@ func (s *Store) File(ctx context.Context, key string, opts *ReadOptions) (*File,
 	if err != nil {
 		return nil, err
 	}
-	f := &File{s: s, r: r}
+	f := &File{&filing{s: s, r: r}}
 	f.r.key = strings.Clone(key) // it outlives the call
 	if err := f.open(ctx); err != nil {
 		r.release()

@@ -17,8 +17,11 @@ type LoadOptions struct {
 }
 
 // Loaded is a revision as a directory that an engine can open. While it is open the revision can't be deleted, nor its
-// files freed. Close exactly once.
-type Loaded struct {
+// files freed. Close exactly once: copies of a Loaded are the same load.
+type Loaded struct{ *loading }
+
+// loading is what all copies of a Loaded share.
+type loading struct {
 	m      *Manager
 	d      *directory
 	mu     sync.Mutex
@@ -42,7 +45,7 @@ func (m *Manager) Load(ctx context.Context, ref Ref, opts *LoadOptions) (*Loaded
 	if err != nil {
 		return nil, errors.WithMessagef(err, "load %v", ref)
 	}
-	return &Loaded{m: m, d: d}, nil
+	return &Loaded{&loading{m: m, d: d}}, nil
 }
 
 // whole refuses a revision with a bad file. One that lost its files because it is just being deleted is not damaged: its
