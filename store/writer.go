@@ -61,7 +61,7 @@ func (s *Store) Create(ctx context.Context, key string, size int64, opts *PutOpt
 // create makes a Writer that refers to the strings of the request.
 func (s *Store) create(ctx context.Context, q master.ReserveRequest) (w *Writer, err error) {
 	w = &Writer{&writing{s: s, key: q.Key, size: q.Size, durable: q.Durable, renewed: s.now()}}
-	w.p.key, w.p.group = q.Key, q.Group
+	w.p.key = q.Key
 	if w.p.o, w.p.file, err = s.reserve(ctx, q); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ type Authority interface {
 	Reserve(now int64, q ReserveRequest) (Object, error)
 	Renew(now int64, r Ref, gen uint64) error
 	Commit(now int64, r Ref, gen, digest uint64, loc Loc) (Replaced, error)
+	Inherited(r Ref, gen uint64) (Inherited, error)
+	CommitAs(now int64, r Ref, gen, digest uint64, loc Loc, as Inherited) (Replaced, error)
 	Abort(r Ref, gen uint64) error
 	Link(now int64, q LinkRequest) (Object, error)
 

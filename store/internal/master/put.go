@@ -323,6 +323,16 @@ func (m *Master) Renew(now int64, r Ref, gen uint64) error {
 // put is in Replaced. A replacing commit that comes after a newer generation succeeds and is itself what was
 // replaced.
 func (m *Master) Commit(now int64, r Ref, gen, digest uint64, loc Loc) (Replaced, error) {
+	return m.commit(now, r, gen, digest, loc, nil)
+}
+
+// CommitAs is Commit for an object that is recorded already as it will be. If the old object has changed since, so that
+// the record would be wrong, it is status.Busy, and the reservation stays.
+func (m *Master) CommitAs(now int64, r Ref, gen, digest uint64, loc Loc, as Inherited) (Replaced, error) {
+	return m.commit(now, r, gen, digest, loc, &as)
+}
+
+func (m *Master) commit(now int64, r Ref, gen, digest uint64, loc Loc, as *Inherited) (Replaced, error) {
 	l, h, rec, err := m.reservation(r, gen)
 	if err != nil {
 		m.dropWriterPin(r, gen)
@@ -350,6 +360,9 @@ func (m *Master) Commit(now int64, r Ref, gen, digest uint64, loc Loc) (Replaced
 		oldRef, old = m.index.sibling(s, h, r)
 	}
 	defer l.unlock()
+	if as != nil && (old == nil || old.gen < rec.gen) && !as.samePins(m.inherited(rec, old)) {
+		return Replaced{}, status.Busy
+	}
 	return m.commitLocked(now, s, h, r, oldRef, digest, loc)
 }
 
@@ -373,11 +386,9 @@ func (m *Master) commitLocked(now int64, s *shard, h uint64, r, oldRef Ref, dige
 	if old != nil && old.gen > rec.gen {
 		return m.supersededLocked(s, h, r, rec), nil
 	}
-	if old != nil && loadWord(rec)&FlagReplace != 0 {
-		setFlags(rec, loadWord(old)&FlagHardPin)
-		if rec.softUntil == 0 {
-			rec.softUntil = old.softUntil
-		}
+	in := m.inherited(rec, old)
+	if rec.softUntil = in.SoftUntil; in.HardPin {
+		setFlags(rec, FlagHardPin)
 	}
 	m.publish(now, s, r, rec)
 	if old == nil {
