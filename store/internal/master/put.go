@@ -99,7 +99,7 @@ func (m *Master) conflict(now int64, s *shard, h uint64, q *ReserveRequest) (sta
 		switch {
 		case stateOf(w) == Committed && (w&FlagLink != 0 || readable(w)):
 			err = status.Exists
-		case stateOf(w) == Reserved && now-atomic.LoadInt64(&rec.lease) < int64(m.opts.DiscardTimeout):
+		case stateOf(w) == Reserved && (w&FlagLink != 0 || now-atomic.LoadInt64(&rec.lease) < int64(m.opts.DiscardTimeout)):
 			err = wrapf(status.Exists, "put %.64q: somebody else is writing it", q.Name)
 		case stateOf(w) == Reserved:
 			stale, gen = r, rec.gen
@@ -131,7 +131,7 @@ func (m *Master) takeOver(now int64, r Ref, gen uint64) {
 	}
 	defer l.unlock()
 	start := atomic.LoadInt64(&rec.lease)
-	if now-start < int64(m.opts.DiscardTimeout) {
+	if loadWord(rec)&FlagLink != 0 || now-start < int64(m.opts.DiscardTimeout) {
 		return
 	}
 	s := m.index.shardOf(h)
