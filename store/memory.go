@@ -183,7 +183,7 @@ func (s *Store) WaitReady(ctx context.Context) error {
 	}
 }
 
-// newOwnFile makes a memory file for one object, making room for it if need be.
+// newOwnFile makes a memory file for one object, pinned until seal, making room for it if need be.
 func (c *core) newOwnFile(ctx context.Context, size int64) (*arena.File, error) {
 	n := roundUp(size, 4096)
 	for try := 0; ; try++ {
@@ -201,7 +201,7 @@ func (c *core) newOwnFile(ctx context.Context, size int64) (*arena.File, error) 
 	f, err := c.files.Create(size)
 	if err != nil {
 		c.budget.Sub(arena.OwnFile, n)
-		return nil, memoryError(err)
+		return nil, fileError(err)
 	}
 	c.own.put(f)
 	return f, nil
@@ -224,7 +224,7 @@ func (c *core) freeFile(f *arena.File) {
 		c.own.keep(f)
 		return
 	}
-	n := roundUp(int64(len(f.Bytes())), 4096)
+	n := roundUp(f.Size(), 4096)
 	_ = f.Remove()
 	c.budget.Sub(arena.OwnFile, n)
 	signal(c.wake.grower)

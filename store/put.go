@@ -335,10 +335,14 @@ func (s *Store) reserve(ctx context.Context, q master.ReserveRequest) (o master.
 		if err := s.refuseEarly(q); err != nil {
 			return o, nil, err
 		}
-		if file, err = s.newOwnFile(ctx, q.Size); err != nil {
+		switch file, err = s.newOwnFile(ctx, q.Size); {
+		case errors.Is(err, ErrBusy): // as many files are in use as may be: the segment takes the object
+			q.Placement = master.InArena
+		case err != nil:
 			return o, nil, errors.WithMessagef(err, "put %.64q", q.Name)
+		default:
+			q.OwnFile = file.ID()
 		}
-		q.OwnFile = file.ID()
 	}
 	capacity := int64(-1)
 	for try := 0; ; {

@@ -26,6 +26,9 @@ type MemLimits struct {
 	Headroom int64
 	// FileSystemFree tells the free bytes of the file system of fd, and whether it has a bound. Default: fstatfs.
 	FileSystemFree func(fd int) (free int64, bounded bool, err error)
+	// Mappings is how many files one FileSet keeps mapped. Default: an eighth of vm.max_map_count, for all sets of the
+	// process together.
+	Mappings int64
 }
 
 const defaultHeadroom = 64 << 20
