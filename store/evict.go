@@ -116,7 +116,7 @@ const maxEvictRounds = 4
 func (c *core) evictRound(ctx context.Context, need, size int64) (freed, stuck int64) {
 	victims, leased := c.m.Victims(c.now(), master.TierMemory, policy.Need{Bytes: need}, policy.Config{})
 	c.evicting.leased.Store(leased)
-	room := c.alloc.Stats().Free + c.opts.MemoryBytes - c.budget.Total()
+	room := c.alloc.Stats().Free + c.budget.Budget() - c.budget.Total()
 	for _, v := range victims {
 		room += v.Size
 	}
@@ -526,7 +526,7 @@ func (s *Store) Room(t Tier) (free, evictable int64, err error) {
 	evictable = s.m.Evictable(s.now(), master.Tier(t))
 	if t == TierMemory {
 		st := s.alloc.Stats()
-		return st.Free + max(0, s.opts.MemoryBytes-s.budget.Total()), evictable, nil
+		return st.Free + max(0, s.budget.Budget()-s.budget.Total()), evictable, nil
 	}
 	if s.tier == nil {
 		return 0, 0, errors.WithMessage(ErrUnavailable, "room: the store has no Options.Dir")

@@ -35,7 +35,7 @@ type memoryState struct {
 }
 
 func (c *core) headroom() int64 {
-	return max(minHeadroom, roundUp(c.opts.MemoryBytes/64, arena.StepBytes))
+	return max(minHeadroom, roundUp(c.budget.Budget()/64, arena.StepBytes))
 }
 
 // firstMemory makes the store able to take its first object; the rest comes in the background.
@@ -63,12 +63,19 @@ func (c *core) growMeta(n int64) error {
 	if n <= 0 {
 		return errors.WithMessage(ErrNoSpace, "metadata has reached its limit")
 	}
-	if !c.takeBudget(arena.Metadata, n) {
-		return status.MetaShortage
-	}
-	if err := c.seg.Reserve(arena.MetaRegion, c.memory.meta, n); err != nil {
+	for {
+		if !c.takeBudget(arena.Metadata, n) {
+			return status.MetaShortage
+		}
+		err := c.seg.Reserve(arena.MetaRegion, c.memory.meta, n)
+		if err == nil {
+			break
+		}
 		c.budget.Sub(arena.Metadata, n)
-		return memoryError(err)
+		if c.memory.meta == 0 || !arena.IsShortage(err) {
+			return memoryError(err)
+		}
+		c.refused()
 	}
 	c.memory.meta += n
 	c.m.GrowRecords(c.memory.meta)
@@ -85,7 +92,7 @@ func (c *core) growData(n int64) error {
 	} else {
 		n = min(n, int64(len(c.data))-off, c.seg.SlabBytes()-off%c.seg.SlabBytes())
 	}
-	room := c.opts.MemoryBytes - c.budget.Total() - c.headroom()
+	room := c.budget.Budget() - c.budget.Total() - c.headroom()
 	if off == 0 && !hole {
 		room = n // the first piece is never refused
 	}
@@ -95,8 +102,8 @@ func (c *core) growData(n int64) error {
 	if n <= 0 || n > room || !c.budget.TryReserve(arena.Data, n) {
 		return errGrown
 	}
-	if err := c.seg.Reserve(arena.DataRegion, off, n); err != nil {
-		c.budget.Sub(arena.Data, n)
+	n, err := c.reserveData(off, n, hole)
+	if err != nil {
 		return memoryError(err)
 	}
 	if hole {
@@ -106,6 +113,47 @@ func (c *core) growData(n int64) error {
 	}
 	c.alloc.AddRange(off, n)
 	return nil
+}
+
+// reserveData takes the memory of n counted bytes, or of one step if the machine has not got all. It counts no more than
+// it has taken.
+func (c *core) reserveData(off, n int64, whole bool) (int64, error) {
+	err := c.seg.Reserve(arena.DataRegion, off, n)
+	if err == nil {
+		return n, nil
+	}
+	if arena.IsShortage(err) && !whole && n > arena.StepBytes {
+		c.budget.Sub(arena.Data, n-arena.StepBytes)
+		n = arena.StepBytes
+		if err = c.seg.Reserve(arena.DataRegion, off, n); err == nil {
+			return n, nil
+		}
+	}
+	c.budget.Sub(arena.Data, n)
+	if arena.IsShortage(err) {
+		c.refused()
+	}
+	return 0, err
+}
+
+// refused makes what the machine has given the budget, after it had no more: what is needed next has to come from what
+// is there. The caller has counted back what was refused.
+func (c *core) refused() {
+	c.budget.SetBudget(min(c.budget.Budget(), c.budget.Total()))
+}
+
+// askAgain raises a budget that refused has lowered by what the machine has now.
+func (c *core) askAgain() {
+	c.memory.Lock()
+	defer c.memory.Unlock()
+	if c.budget.Budget() >= c.opts.MemoryBytes {
+		return
+	}
+	now := min(c.opts.MemoryBytes, c.budget.Total()+c.limits.Free(c.seg.Fd()))
+	if now >= c.budget.Budget()+arena.StepBytes {
+		c.budget.SetBudget(now)
+		signal(c.wake.grower)
+	}
 }
 
 var errGrown = errors.New("memory budget is used up")
@@ -191,21 +239,29 @@ func (c *core) newOwnFile(ctx context.Context, size int64) (*arena.File, error) 
 		ok := c.takeBudget(arena.OwnFile, n)
 		c.memory.Unlock()
 		if ok {
-			break
+			f, err := c.files.Create(size)
+			if err == nil {
+				c.own.put(f)
+				return f, nil
+			}
+			c.budget.Sub(arena.OwnFile, n)
+			if !arena.IsShortage(err) || try >= maxFileTries {
+				return nil, fileError(err)
+			}
+			c.memory.Lock()
+			c.refused()
+			c.memory.Unlock()
+			continue
 		}
-		if freed := c.evict(ctx, max(n, c.seg.SlabBytes()), n); freed == 0 || try >= 8 {
+		if freed := c.evict(ctx, max(n, c.seg.SlabBytes()), n); freed == 0 || try >= maxFileTries {
 			return nil, errors.WithMessagef(ErrNoSpace, "a file of %d bytes: %d of the memory budget %d are taken",
-				size, c.budget.Total(), c.opts.MemoryBytes)
+				size, c.budget.Total(), c.budget.Budget())
 		}
 	}
-	f, err := c.files.Create(size)
-	if err != nil {
-		c.budget.Sub(arena.OwnFile, n)
-		return nil, fileError(err)
-	}
-	c.own.put(f)
-	return f, nil
 }
+
+// maxFileTries bounds the refusals and evictions of one file. An eviction may free little that is a whole slab.
+const maxFileTries = 64
 
 // dropOwnFile frees a memory file that no object has.
 func (c *core) dropOwnFile(id uint64) {
@@ -286,6 +342,7 @@ func (c *core) janitor() {
 			return
 		case <-tick.C:
 			c.m.Tick(c.now())
+			c.askAgain()
 			c.feed.tellMissed()
 			for _, f := range c.own.takeLinked() {
 				c.freeFile(f)

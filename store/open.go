@@ -164,7 +164,7 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 	}
 	o := arena.SegmentOptions{
 		DataBytes: addressSpace(c.opts.MemoryBytes), MetaBytes: addressSpace(c.opts.MemoryBytes), StoreID: id, BootID: seam.bootID,
-		SlabBytes: arena.SlabBytes(c.opts.MemoryBytes), Limits: seam.limits,
+		SlabBytes: arena.SlabBytes(c.realBudget()), Limits: seam.limits,
 	}
 	attached, err := c.openSegment(id, o)
 	if err != nil {
@@ -188,6 +188,17 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 		c.restoreMemory()
 	}
 	return c.firstMemory()
+}
+
+// realBudget is the budget, or the size of the tmpfs where that is less: only whole slabs can go back to it.
+func (c *core) realBudget() int64 {
+	if c.opts.Dir == "" {
+		return c.opts.MemoryBytes
+	}
+	if size := arena.FileSystemBytes(c.opts.ShmDir); size > 0 {
+		return min(size, c.opts.MemoryBytes)
+	}
+	return c.opts.MemoryBytes
 }
 
 // addressSpace is how far the regions of a segment can grow: beyond the budget of today, so that memory survives an

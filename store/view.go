@@ -25,7 +25,7 @@ type View struct {
 	pieces [][]byte
 	one    [1][]byte
 	file   *arena.File // pinned, nil unless the bytes are in one
-	copied bool // one is mapped for this view alone
+	copied bool        // one is mapped for this view alone
 	closed bool
 	mu     sync.Mutex
 }

@@ -23,7 +23,7 @@ type FileSet struct {
 	dir    string
 	limits MemLimits
 	last   atomic.Uint64 // the highest id given or found
-	count  atomic.Int64 // files that are open
+	count  atomic.Int64  // files that are open
 	cache  fileCache
 }
 
@@ -163,12 +163,12 @@ func (f *FileSet) Attach(id uint64, size int64) (*File, error) {
 // File is the file of one object. Its bytes are mapped while it is pinned, and often longer. A named one holds no
 // descriptor.
 type File struct {
-	id     uint64
-	path   string
-	size   int64
-	file   identity
-	cache  *fileCache
-	count  *atomic.Int64 // of the set
+	id    uint64
+	path  string
+	size  int64
+	file  identity
+	cache *fileCache
+	count *atomic.Int64 // of the set
 
 	handed atomic.Bool
 	pins   atomic.Int64 // unmapped, or how often it is pinned

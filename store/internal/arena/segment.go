@@ -256,7 +256,7 @@ func (s *Segment) reservePart(r Region, off, n, wanted int64) error {
 	}
 	mem, start := s.region(r)[off:off+n], s.layout.region[r].off+off
 	if err := populate(s.fd, mem, start, s.limits.sharedHugePages()); err != nil {
-		return err
+		return limitError(err, "take memory")
 	}
 	for at := off; at < off+n; at += StepBytes {
 		word, bit := s.bit(r, at)
