@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +28,8 @@ const (
 // memoryState is how far the segment has grown. mu orders growth and return of memory.
 type memoryState struct {
 	sync.Mutex
-	meta  int64   // bytes of the metadata region in use
+	meta  int64   // where the part of the metadata region in use ends
+	gaps  []int64 // steps of it that went back to the machine, by offset, descending
 	data  int64   // bytes of the data region that were ever in use
 	holes []int64 // slabs that went back to the machine, by offset
 	full  error   // why growth stopped, if the machine refused
@@ -59,7 +62,7 @@ func (c *core) growMeta(n int64) error {
 	if free, usable := c.m.RecordRoom(); usable > 0 && free >= n/2 {
 		return nil // somebody else was faster
 	}
-	n = min(n, int64(len(c.seg.Meta()))/arena.StepBytes*arena.StepBytes-c.memory.meta)
+	off, n := c.nextMeta(n)
 	if n <= 0 {
 		return errors.WithMessage(ErrNoSpace, "metadata has reached its limit")
 	}
@@ -67,7 +70,7 @@ func (c *core) growMeta(n int64) error {
 		if !c.takeBudget(arena.Metadata, n) {
 			return status.MetaShortage
 		}
-		err := c.seg.Reserve(arena.MetaRegion, c.memory.meta, n)
+		err := c.seg.Reserve(arena.MetaRegion, off, n)
 		if err == nil {
 			break
 		}
@@ -77,9 +80,83 @@ func (c *core) growMeta(n int64) error {
 		}
 		c.refused()
 	}
-	c.memory.meta += n
-	c.m.GrowRecords(c.memory.meta)
+	if off < c.memory.meta {
+		c.memory.gaps = c.memory.gaps[:len(c.memory.gaps)-1]
+	}
+	c.memory.meta = max(c.memory.meta, off+n)
+	c.m.AddRecords(off, n)
 	return nil
+}
+
+// nextMeta is where records get n more bytes: in the lowest gap, or else at the end. n is 0 at the region's limit.
+func (c *core) nextMeta(n int64) (off, size int64) {
+	if k := len(c.memory.gaps); k > 0 {
+		return c.memory.gaps[k-1], arena.StepBytes
+	}
+	return c.memory.meta, min(n, int64(len(c.seg.Meta()))/arena.StepBytes*arena.StepBytes-c.memory.meta)
+}
+
+// maxGaps bounds the gaps in the metadata region, each of which is a mapping; maxMetaSteps how many steps go back at once.
+const (
+	maxGaps      = 1024
+	maxMetaSteps = 64
+)
+
+// shrinkMeta gives metadata memory without a record back to the machine, as long as keep bytes stay free for records. It
+// returns what it gave. The caller holds memory's lock; readers don't wait for that.
+func (c *core) shrinkMeta(keep int64) (given int64) {
+	for range maxMetaSteps {
+		off, ok := c.m.TakeRecords(keep, len(c.memory.gaps) >= maxGaps || !c.seg.MayHaveGaps())
+		if !ok {
+			break
+		}
+		if err := c.seg.Release(arena.MetaRegion, off, arena.StepBytes); err != nil {
+			break // the step is lost to records, not to the accounts
+		}
+		c.budget.Sub(arena.Metadata, arena.StepBytes)
+		given += arena.StepBytes
+		at, _ := slices.BinarySearchFunc(c.memory.gaps, off, func(a, b int64) int { return cmp.Compare(b, a) })
+		c.memory.gaps = slices.Insert(c.memory.gaps, at, off)
+		for len(c.memory.gaps) > 0 && c.memory.gaps[0] == c.memory.meta-arena.StepBytes {
+			c.memory.meta = c.memory.gaps[0]
+			c.memory.gaps = slices.Delete(c.memory.gaps, 0, 1)
+		}
+	}
+	return given
+}
+
+// keepFree is how much room for records stays when data needs the memory.
+const keepFree = arena.StepBytes / 2
+
+// squeezeMeta gives all metadata memory back that can be, for data that does not fit otherwise.
+func (c *core) squeezeMeta() (given int64) {
+	c.m.TrimRecords()
+	c.memory.Lock()
+	defer c.memory.Unlock()
+	for {
+		n := c.shrinkMeta(keepFree)
+		if given += n; n == 0 {
+			break
+		}
+	}
+	if given > 0 {
+		signal(c.wake.grower)
+	}
+	return given
+}
+
+// easeMeta gives metadata memory back bit by bit when most of it holds nothing.
+func (c *core) easeMeta() {
+	free, usable := c.m.RecordRoom()
+	if free < usable/2+4*arena.StepBytes {
+		return
+	}
+	c.m.TrimRecords()
+	c.memory.Lock()
+	defer c.memory.Unlock()
+	if c.shrinkMeta(max(usable-free, arena.StepBytes)/2) > 0 {
+		signal(c.wake.grower)
+	}
 }
 
 // growData takes up to n more bytes for objects. It returns errGrown when the budget or the region ends.
@@ -91,6 +168,9 @@ func (c *core) growData(n int64) error {
 		off, n, hole = c.memory.holes[k-1], c.seg.SlabBytes(), true
 	} else {
 		n = min(n, int64(len(c.data))-off, c.seg.SlabBytes()-off%c.seg.SlabBytes())
+	}
+	if c.budget.Budget()-c.budget.Total()-c.headroom() < n && c.m.IdleRecords() > 0 {
+		c.shrinkMeta(keepFree)
 	}
 	room := c.budget.Budget() - c.budget.Total() - c.headroom()
 	if off == 0 && !hole {
@@ -164,6 +244,9 @@ func (c *core) takeBudget(p arena.Purpose, n int64) bool {
 	for !c.budget.TryReserve(p, n) {
 		off, ok := c.alloc.TakeIdleSlab()
 		if !ok {
+			if p != arena.Metadata && c.shrinkMeta(keepFree) > 0 {
+				continue
+			}
 			return false
 		}
 		if err := c.seg.Release(arena.DataRegion, off, c.seg.SlabBytes()); err != nil {
@@ -290,9 +373,11 @@ func (c *core) freeFile(f *arena.File) {
 func (c *core) restoreMemory() {
 	for off, n := range c.seg.Reserved(arena.MetaRegion) {
 		c.budget.Add(arena.Metadata, n)
-		if off == c.memory.meta {
-			c.memory.meta += n
+		for at := c.memory.meta; at < off; at += arena.StepBytes {
+			c.memory.gaps = slices.Insert(c.memory.gaps, 0, at)
 		}
+		c.memory.meta = off + n
+		c.m.AddRecords(off, n)
 	}
 	for off, n := range c.seg.Reserved(arena.DataRegion) {
 		c.budget.Add(arena.Data, n)
@@ -302,7 +387,6 @@ func (c *core) restoreMemory() {
 		c.memory.data = off + n
 		c.alloc.AddRange(off, n)
 	}
-	c.m.GrowRecords(c.memory.meta)
 	found := c.m.Restore(c.attachOwnFile)
 	c.counters.restoredMemory.set(found.Kept)
 	c.runEffects()
@@ -343,6 +427,7 @@ func (c *core) janitor() {
 		case <-tick.C:
 			c.m.Tick(c.now())
 			c.askAgain()
+			c.easeMeta()
 			c.feed.tellMissed()
 			for _, f := range c.own.takeLinked() {
 				c.freeFile(f)

@@ -151,7 +151,11 @@ func (s *Store) request(key string, size int64, opts *PutOptions) (master.Reserv
 		q.SoftUntil = s.now() + int64(opts.SoftPin)
 	}
 	own := size >= s.opts.FileBytes && (opts.OwnFile || opts.Type == Weight)
-	switch limit := s.largest(); {
+	limit := s.largest()
+	if size > limit && size <= limit+s.budget.Used(arena.Metadata) && s.squeezeMeta() > 0 {
+		limit = s.largest()
+	}
+	switch {
 	case opts.Durable && size > s.opts.SSDBytes:
 		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the SSD tier's limit is %d", key, size, s.opts.SSDBytes)
 	case opts.Durable && (own || opts.Type == Weight || size > s.opts.MemoryBytes/2):

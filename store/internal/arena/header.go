@@ -27,7 +27,7 @@ import (
 // StepBytes.
 const (
 	headerBytes  = 4096
-	headerFormat = 1
+	headerFormat = 2 // 1 has no gaps in its meta region
 	headerMagic  = "MCARENA\x00"
 	maxBootID    = 64
 
@@ -36,6 +36,7 @@ const (
 )
 
 type header struct {
+	format                          uint32
 	storeID                         [16]byte
 	bootID                          string
 	slabBytes, metaBytes, dataBytes int64
@@ -83,7 +84,7 @@ func (h *header) layout() (l layout) {
 func (h *header) encode() []byte {
 	p := make([]byte, headerBytes)
 	copy(p, headerMagic)
-	binary.LittleEndian.PutUint32(p[8:], headerFormat)
+	binary.LittleEndian.PutUint32(p[8:], h.format)
 	binary.LittleEndian.PutUint32(p[12:], uint32(len(h.bootID)))
 	copy(p[16:32], h.storeID[:])
 	copy(p[32:96], h.bootID)
@@ -110,10 +111,11 @@ func parseHeader(p []byte) (header, error) {
 		return header{}, errors.Wrapf(ErrNewerFormat, "segment format %d, newest known %d", format, headerFormat)
 	}
 	n := binary.LittleEndian.Uint32(p[12:])
-	if format != headerFormat || n > maxBootID {
+	if format < 1 || n > maxBootID {
 		return header{}, errors.Wrapf(ErrCorrupt, "segment format %d, boot id of %d bytes", format, n)
 	}
 	h := header{
+		format:    format,
 		storeID:   [16]byte(p[16:32]),
 		bootID:    string(p[32 : 32+n]),
 		slabBytes: int64(binary.LittleEndian.Uint64(p[96:])),

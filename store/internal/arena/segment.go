@@ -115,6 +115,9 @@ func (s *Segment) format(temporary string) error {
 	if err := populate(s.fd, s.mem[:s.layout.used], 0, false); err != nil {
 		return err
 	}
+	if err := fence(s.region(MetaRegion)); err != nil {
+		return err
+	}
 	copy(s.mem, s.header.encode())
 	if temporary == "" {
 		return nil
@@ -169,12 +172,23 @@ func (s *Segment) load(want header, size int64) error {
 	}
 	for _, r := range []Region{MetaRegion, DataRegion} {
 		for off, n := range s.runs(r, false) {
-			if err := punch(s.fd, s.layout.region[r].off+off, n); err != nil {
+			if err := s.vacate(r, off, n); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// vacate gives the memory behind a range back to the machine. Others may still look at a record in the meta region
+// without a lock: there they see zeros, where reading a hole of the file would take memory, or be a fault if there is none.
+func (s *Segment) vacate(r Region, off, n int64) error {
+	if r == MetaRegion {
+		if err := fence(s.region(r)[off : off+n]); err != nil {
+			return err
+		}
+	}
+	return punch(s.fd, s.layout.region[r].off+off, n)
 }
 
 func (s *Segment) mapAll() error {
@@ -189,7 +203,7 @@ func (s *Segment) mapAll() error {
 }
 
 func (o *SegmentOptions) header() (header, error) {
-	h := header{storeID: o.StoreID, bootID: o.BootID}
+	h := header{format: headerFormat, storeID: o.StoreID, bootID: o.BootID}
 	if h.bootID == "" {
 		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		if err != nil {
@@ -204,7 +218,8 @@ func (o *SegmentOptions) header() (header, error) {
 // counted, and a write may kill the process. Valid until Close.
 func (s *Segment) Data() []byte { return s.region(DataRegion) }
 
-// Meta returns the meta region, under the same terms as Data.
+// Meta returns the meta region, under the same terms as Data, except that what is not reserved reads as zeros that take
+// no memory.
 func (s *Segment) Meta() []byte { return s.region(MetaRegion) }
 
 func (s *Segment) region(r Region) []byte {
@@ -220,6 +235,10 @@ func (s *Segment) Fd() int { return s.fd }
 
 // Path returns the name of the file, "" for a memfd.
 func (s *Segment) Path() string { return s.path }
+
+// MayHaveGaps reports whether steps of the meta region may be released below others. Versions that write format 1 would
+// not see the records behind a gap.
+func (s *Segment) MayHaveGaps() bool { return s.header.format >= 2 }
 
 // SlabBytes returns the slab size recorded in the segment.
 func (s *Segment) SlabBytes() int64 { return s.header.slabBytes }
@@ -255,6 +274,11 @@ func (s *Segment) reservePart(r Region, off, n, wanted int64) error {
 		return err
 	}
 	mem, start := s.region(r)[off:off+n], s.layout.region[r].off+off
+	if r == MetaRegion {
+		if err := mapOver(mem, s.fd, start); err != nil {
+			return limitError(err, "map memory")
+		}
+	}
 	if err := populate(s.fd, mem, start, s.limits.sharedHugePages()); err != nil {
 		return limitError(err, "take memory")
 	}
@@ -281,7 +305,7 @@ func (s *Segment) release(r Region, off, n int64) error {
 		word, bit := s.bit(r, at)
 		atomic.AndUint64(word, ^bit)
 	}
-	return punch(s.fd, s.layout.region[r].off+off, n)
+	return s.vacate(r, off, n)
 }
 
 // Reserved yields the reserved ranges of a region as (offset, length), in ascending order, neighbours joined.
