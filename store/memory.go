@@ -78,7 +78,7 @@ func (c *core) growMeta(n int64) error {
 		if c.memory.meta == 0 || !arena.IsShortage(err) {
 			return memoryError(err)
 		}
-		c.refused()
+		c.refused(n)
 	}
 	if off < c.memory.meta {
 		c.memory.gaps = c.memory.gaps[:len(c.memory.gaps)-1]
@@ -211,29 +211,35 @@ func (c *core) reserveData(off, n int64, whole bool) (int64, error) {
 	}
 	c.budget.Sub(arena.Data, n)
 	if arena.IsShortage(err) {
-		c.refused()
+		c.refused(n)
 	}
 	return 0, err
 }
 
-// refused makes what the machine has given the budget, after it had no more: what is needed next has to come from what
-// is there. The caller has counted back what was refused.
-func (c *core) refused() {
-	c.budget.SetBudget(min(c.budget.Budget(), c.budget.Total()))
+// refused makes what the machine has given, and has left, the budget, after it did not give n bytes: what is needed next
+// has to come from what is there. The caller has counted back what was refused.
+func (c *core) refused(n int64) {
+	free := c.limits.Free(c.seg.Fd())
+	if free >= n {
+		free = 0 // it does not say what stood in the way
+	}
+	c.budget.SetBudget(min(c.budget.Budget(), c.budget.Total()+free))
 }
 
-// askAgain raises a budget that refused has lowered by what the machine has now.
-func (c *core) askAgain() {
+// askAgain raises a budget that refused has lowered by what the machine has now, and reports whether it did.
+func (c *core) askAgain() bool {
 	c.memory.Lock()
 	defer c.memory.Unlock()
 	if c.budget.Budget() >= c.opts.MemoryBytes {
-		return
+		return false
 	}
 	now := min(c.opts.MemoryBytes, c.budget.Total()+c.limits.Free(c.seg.Fd()))
 	if now >= c.budget.Budget()+arena.StepBytes {
 		c.budget.SetBudget(now)
 		signal(c.wake.grower)
+		return true
 	}
+	return false
 }
 
 var errGrown = errors.New("memory budget is used up")
@@ -331,12 +337,10 @@ func (c *core) newOwnFile(ctx context.Context, size int64) (*arena.File, error) 
 			if !arena.IsShortage(err) || try >= maxFileTries {
 				return nil, fileError(err)
 			}
-			c.memory.Lock()
-			c.refused()
-			c.memory.Unlock()
+			c.refused(n)
 			continue
 		}
-		if freed := c.evict(ctx, max(n, c.seg.SlabBytes()), n); freed == 0 || try >= maxFileTries {
+		if c.evict(ctx, max(n, c.seg.SlabBytes()), n) == 0 && !c.askAgain() || try >= maxFileTries {
 			return nil, errors.WithMessagef(ErrNoSpace, "a file of %d bytes: %d of the memory budget %d are taken",
 				size, c.budget.Total(), c.budget.Budget())
 		}

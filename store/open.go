@@ -163,7 +163,8 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 		return memoryError(err)
 	}
 	o := arena.SegmentOptions{
-		DataBytes: addressSpace(c.opts.MemoryBytes), MetaBytes: addressSpace(c.opts.MemoryBytes), StoreID: id, BootID: seam.bootID,
+		DataBytes: roundUp(c.opts.MemoryBytes, arena.MaxSlabBytes/16), MaxDataBytes: max(64<<30, 4*c.opts.MemoryBytes),
+		MetaBytes: max(c.opts.MemoryBytes, minMetaRegion), StoreID: id, BootID: seam.bootID,
 		SlabBytes: arena.SlabBytes(c.realBudget()), Limits: seam.limits,
 	}
 	attached, err := c.openSegment(id, o)
@@ -201,9 +202,10 @@ func (c *core) realBudget() int64 {
 	return c.opts.MemoryBytes
 }
 
-// addressSpace is how far the regions of a segment can grow: beyond the budget of today, so that memory survives an
-// Open with another.
-func addressSpace(budget int64) int64 { return max(64<<30, 4*budget) }
+// minMetaRegion is how far the metadata of a segment can grow at least, also under a later budget that is larger than
+// today's. The data region is extended by an Open with a larger budget. Both cost addresses, and file size, in proportion
+// to the budget, which RLIMIT_AS and RLIMIT_FSIZE may bound.
+const minMetaRegion = 512 << 20
 
 // openSegment also decides where memory files of their own go: beside the segment, so that they survive with it.
 func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, err error) {
@@ -222,6 +224,9 @@ func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, 
 	o.Path, c.fileDir = filepath.Join(base, "segment"), filepath.Join(base, "files")
 	if c.seg, err = arena.AttachSegment(o); err == nil {
 		return true, nil
+	}
+	if errors.Is(err, arena.ErrLimit) {
+		return false, memoryError(err)
 	}
 	if errors.Is(err, arena.ErrNewerFormat) {
 		return false, errors.WithMessage(ErrNewerFormat, err.Error())

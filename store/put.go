@@ -395,7 +395,7 @@ func (s *Store) makeRoom(ctx context.Context, why error, size int64) bool {
 		return s.growMeta(max(metaStep, roundUp(s.budget.Used(arena.Metadata)/8, arena.StepBytes))) == nil ||
 			s.evict(ctx, s.seg.SlabBytes(), 0) > 0
 	case errors.Is(why, status.NoSpace):
-		return s.evict(ctx, size+size/8, size) > 0
+		return s.evict(ctx, size+size/8, size) > 0 || s.askAgain()
 	}
 	return false
 }

@@ -215,7 +215,7 @@ func (f *File) pinSlow() ([]byte, error) {
 	}
 	mem, err := f.reopen()
 	f.cache.mapped(f, mem)
-	return mem, errors.Wrapf(err, "map file %d", f.id)
+	return mem, errors.Wrapf(limitError(err, "map memory"), "file %d", f.id)
 }
 
 // reopen maps the file again, if it is still the one that it was.

@@ -187,8 +187,8 @@ func (f *File) fill(limits MemLimits) (err error) {
 	if f.file, err = identify(f.fd); err != nil {
 		return err
 	}
-	if err := unix.Ftruncate(f.fd, f.size); err != nil {
-		return errors.Wrap(err, "set size")
+	if err := setSize(f.fd, f.size); err != nil {
+		return err
 	}
 	if f.size == 0 {
 		return f.dropDescriptor()

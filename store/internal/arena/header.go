@@ -18,16 +18,16 @@ import (
 //	32    64  boot id, padded with zeros
 //	96    8   bytes of a slab
 //	104   8   bytes of the meta region
-//	112   8   bytes of the data region
+//	112   8   bytes that the data region can have; since format 2 the file may end before
 //	120       zeros
 //	4088  8   XXH64 of all before
 //
 // Magic, format and hash are where they are in every format to come. Behind the header follow two bitmaps of 64-bit
 // words, meta and data, with a bit for each step of the region that is reserved. The regions start at multiples of
-// StepBytes.
+// StepBytes. Since format 2 the meta region may have steps that are not reserved below others that are.
 const (
 	headerBytes  = 4096
-	headerFormat = 2 // 1 has no gaps in its meta region
+	headerFormat = 2
 	headerMagic  = "MCARENA\x00"
 	maxBootID    = 64
 
@@ -79,6 +79,12 @@ func (h *header) layout() (l layout) {
 	}
 	l.total = at
 	return l
+}
+
+// setData is how much of the data region, the last one, the file has.
+func (l *layout) setData(n int64) {
+	l.region[DataRegion].size = n
+	l.total = l.region[DataRegion].off + n
 }
 
 func (h *header) encode() []byte {

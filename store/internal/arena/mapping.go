@@ -126,6 +126,18 @@ func populateStep(fd int, step []byte, off int64, huge bool) error {
 	return err
 }
 
+// setSize sets the size of a file. Beyond RLIMIT_FSIZE the kernel would also send SIGXFSZ, which ends a C process.
+func setSize(fd int, n int64) error {
+	var r unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_FSIZE, &r)
+	if err == nil && uint64(n) > r.Cur {
+		err = unix.EFBIG
+	} else {
+		err = unix.Ftruncate(fd, n)
+	}
+	return limitError(errors.Wrapf(err, "set size %d", n), "make a file")
+}
+
 // punch gives the pages of [off, off+n) back to the kernel.
 func punch(fd int, off, n int64) error {
 	err := retry(func() error { return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n) })

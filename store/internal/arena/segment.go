@@ -24,13 +24,17 @@ const (
 
 func (r Region) String() string { return [...]string{"meta", "data"}[r] }
 
-// SegmentOptions describes a segment. For AttachSegment the sizes are those of the file: what is given here is not used.
+// SegmentOptions describes a segment. For AttachSegment the other sizes are those of the file: what is given here is not
+// used.
 type SegmentOptions struct {
 	// Path of the file, on tmpfs: on a disk an I/O error would kill the process. Default: a memfd, which dies with the process.
 	Path string
 	// DataBytes and MetaBytes are how far the regions can grow. Both are rounded up to StepBytes and cost address space
-	// only, until they are reserved. DataBytes must be positive.
+	// and file size only, until they are reserved. DataBytes must be positive. AttachSegment extends a data region that is
+	// smaller than DataBytes.
 	DataBytes, MetaBytes int64
+	// MaxDataBytes is how far AttachSegment can extend the data region. Default: DataBytes.
+	MaxDataBytes int64
 	// SlabBytes is recorded for the allocator of the data region. Default: SlabBytes(DataBytes).
 	SlabBytes int64
 	// StoreID says whose segment it is: another store does not attach to it.
@@ -66,9 +70,13 @@ func CreateSegment(o SegmentOptions) (*Segment, error) {
 	if err != nil {
 		return nil, errors.Wrap(err, "create segment")
 	}
-	h.dataBytes, h.metaBytes = roundUp(o.DataBytes, StepBytes), roundUp(o.MetaBytes, StepBytes)
+	h.metaBytes = roundUp(o.MetaBytes, StepBytes)
+	dataBytes := roundUp(o.DataBytes, StepBytes)
+	if h.dataBytes = dataBytes; dataBytes > 0 {
+		h.dataBytes = max(dataBytes, roundUp(o.MaxDataBytes, StepBytes))
+	}
 	if h.slabBytes = o.SlabBytes; h.slabBytes == 0 {
-		h.slabBytes = SlabBytes(h.dataBytes)
+		h.slabBytes = SlabBytes(dataBytes)
 	}
 	if err := h.validate(); err != nil {
 		return nil, errors.Wrap(err, "create segment")
@@ -85,6 +93,7 @@ func CreateSegment(o SegmentOptions) (*Segment, error) {
 		return nil, errors.Wrapf(err, "create segment %s", o.Path)
 	}
 	s := &Segment{fd: fd, path: o.Path, header: h, layout: h.layout(), limits: o.Limits}
+	s.layout.setData(dataBytes)
 	if err := s.format(temporary); err != nil {
 		_ = s.Close(false)
 		if temporary != "" {
@@ -97,8 +106,8 @@ func CreateSegment(o SegmentOptions) (*Segment, error) {
 
 // format makes the file a segment and gives it its name.
 func (s *Segment) format(temporary string) error {
-	if err := unix.Ftruncate(s.fd, s.layout.total); err != nil {
-		return errors.Wrapf(err, "set size %d", s.layout.total)
+	if err := setSize(s.fd, s.layout.total); err != nil {
+		return err
 	}
 	if temporary == "" {
 		// Whoever is given the descriptor can't shorten the file, which would turn our next access into a SIGBUS.
@@ -143,7 +152,7 @@ func attachSegment(o SegmentOptions) (*Segment, error) {
 		return nil, err
 	}
 	s := &Segment{fd: fd, path: o.Path, limits: o.Limits}
-	if err := s.load(want, st.Size); err != nil {
+	if err := s.load(want, st.Size, o.DataBytes); err != nil {
 		_ = s.Close(false)
 		return nil, err
 	}
@@ -151,7 +160,7 @@ func attachSegment(o SegmentOptions) (*Segment, error) {
 }
 
 // load reads the header, maps the file, and gives back what is not recorded as reserved.
-func (s *Segment) load(want header, size int64) error {
+func (s *Segment) load(want header, size, dataBytes int64) error {
 	p := make([]byte, headerBytes)
 	n, err := unix.Pread(s.fd, p, 0)
 	if err != nil {
@@ -164,8 +173,8 @@ func (s *Segment) load(want header, size int64) error {
 		return errors.Wrapf(ErrStale, "segment of %v, wanted %v", &s.header, &want)
 	}
 	s.layout = s.header.layout()
-	if size != s.layout.total {
-		return errors.Wrapf(ErrCorrupt, "file of %d bytes, its header says %d", size, s.layout.total)
+	if err := s.fit(size, roundUp(dataBytes, StepBytes)); err != nil {
+		return err
 	}
 	if err := s.mapAll(); err != nil {
 		return err
@@ -178,6 +187,21 @@ func (s *Segment) load(want header, size int64) error {
 		}
 	}
 	return nil
+}
+
+// fit makes the layout that of a file of size bytes, whose data region it extends to dataBytes if it can be.
+func (s *Segment) fit(size, dataBytes int64) error {
+	most := s.layout.region[DataRegion].size
+	data := size - s.layout.region[DataRegion].off
+	if data <= 0 || data > most || data%StepBytes != 0 || s.header.format == 1 && data != most {
+		return errors.Wrapf(ErrCorrupt, "file of %d bytes, its header says up to %d", size, s.layout.total)
+	}
+	s.layout.setData(data)
+	if dataBytes = min(dataBytes, most); dataBytes <= data {
+		return nil
+	}
+	s.layout.setData(dataBytes)
+	return setSize(s.fd, s.layout.total)
 }
 
 // vacate gives the memory behind a range back to the machine. Others may still look at a record in the meta region
@@ -194,7 +218,7 @@ func (s *Segment) vacate(r Region, off, n int64) error {
 func (s *Segment) mapAll() error {
 	mem, err := mapFile(s.fd, s.layout.total, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
-		return err
+		return limitError(err, "map the segment")
 	}
 	s.mem = mem
 	adviseHuge(mem[s.layout.region[MetaRegion].off:])
