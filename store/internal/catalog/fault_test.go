@@ -137,3 +137,23 @@ func TestPrivate(t *testing.T) {
 	defer reader.Close()
 	check()
 }
+
+// TestFormat1 opens a directory of the format before, which has no mark, and finds all its records: five in a table, five in the
+// log. From then on it has a mark.
+func TestFormat1(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "c")
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "format1"))))
+	for range 2 {
+		c, err := Open(dir)
+		require.NoError(t, err)
+		require.Equal(t, 10, count(t, c))
+		value, _, err := c.Meta(formatMeta)
+		require.NoError(t, err)
+		require.Equal(t, formatValue(FormatVersion), value)
+		require.NoError(t, c.Close())
+	}
+	require.NoError(t, os.Remove(filepath.Join(dir, markName)))
+	_, err := Open(dir)
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, markName)
+}
