@@ -222,71 +222,70 @@ IOStatus Guard::SyncDirectory(const std::string& name, const std::function<IOSta
 
 namespace {
 
-// A file that takes what is written as long as the disk does.
-class GuardedFile : public rocksdb::FSWritableFileOwnerWrapper {
+// A file that takes what is written as long as the disk does. RocksDB's own has assertions on what the system calls return.
+class GuardedFile : public FSWritableFile {
  public:
-  GuardedFile(std::shared_ptr<Guard> guard, const std::string& name, uint64_t size, std::unique_ptr<FSWritableFile>&& file)
-      : FSWritableFileOwnerWrapper(std::move(file)), guard_(std::move(guard)), name_(name), size_(size) {}
+  using FSWritableFile::Append;
 
-  IOStatus Append(const Slice& data, const IOOptions& o, IODebugContext* d) override {
-    return Grow(data.size(), [&] { return target()->Append(data, o, d); });
-  }
-  IOStatus Append(const Slice& data, const IOOptions& o, const rocksdb::DataVerificationInfo& v, IODebugContext* d) override {
-    return Grow(data.size(), [&] { return target()->Append(data, o, v, d); });
-  }
-  IOStatus PositionedAppend(const Slice& data, uint64_t at, const IOOptions& o, IODebugContext* d) override {
-    return Grow(data.size(), [&] { return target()->PositionedAppend(data, at, o, d); });
-  }
-  IOStatus PositionedAppend(const Slice& data, uint64_t at, const IOOptions& o, const rocksdb::DataVerificationInfo& v,
-                            IODebugContext* d) override {
-    return Grow(data.size(), [&] { return target()->PositionedAppend(data, at, o, v, d); });
-  }
-  IOStatus Truncate(uint64_t size, const IOOptions& o, IODebugContext* d) override {
-    size_.store(size);
-    return guard_->Change(name_, [&] { return target()->Truncate(size, o, d); });
-  }
-  IOStatus Flush(const IOOptions& o, IODebugContext* d) override {
-    return guard_->Change(name_, [&] { return target()->Flush(o, d); });
-  }
-  IOStatus Sync(const IOOptions& o, IODebugContext* d) override {
-    return Settle([&] { return target()->Sync(o, d); });
-  }
-  IOStatus Fsync(const IOOptions& o, IODebugContext* d) override {
-    return Settle([&] { return target()->Fsync(o, d); });
-  }
-  IOStatus RangeSync(uint64_t at, uint64_t n, const IOOptions& o, IODebugContext* d) override {
-    return guard_->Change(name_, [&] { return target()->RangeSync(at, n, o, d); });
-  }
-  IOStatus Allocate(uint64_t at, uint64_t n, const IOOptions& o, IODebugContext* d) override {
-    if (!guard_->frozen()) target()->Allocate(at, n, o, d).PermitUncheckedError();  // a hint: the write tells
-    return IOStatus::OK();
-  }
-  IOStatus Close(const IOOptions& o, IODebugContext* d) override {
-    if (!guard_->frozen()) return guard_->Change(name_, [&] { return target()->Close(o, d); });
-    target()->Close(o, d).PermitUncheckedError();  // the descriptor goes in any case
-    return IOStatus::OK();
-  }
-  uint64_t GetFileSize(const IOOptions&, IODebugContext*) override { return size_.load(); }
+  GuardedFile(std::shared_ptr<Guard> guard, const std::string& name, const FileOptions& o, int fd, uint64_t size)
+      : FSWritableFile(o), guard_(std::move(guard)), name_(name), fd_(fd), size_(size) {}
+  ~GuardedFile() override { Close(IOOptions(), nullptr).PermitUncheckedError(); }
 
- private:
-  template <typename F>
-  IOStatus Grow(size_t n, F append) {
-    IOStatus s = guard_->Change(name_, append);
-    size_ += n;
+  IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
+    IOStatus s = guard_->Change(name_, [&] { return Write(data.data(), data.size()); });
+    size_ += data.size();
     return s;
   }
-
-  // The size is read first: what is appended meanwhile may not be synced.
-  template <typename F>
-  IOStatus Settle(F sync) {
-    const uint64_t size = size_.load();
-    IOStatus s = guard_->Change(name_, sync);
+  IOStatus Truncate(uint64_t size, const IOOptions&, IODebugContext*) override {
+    size_ = size;
+    return guard_->Change(name_, [&] { return Result(ftruncate(fd_, size)); });
+  }
+  IOStatus Flush(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
+  IOStatus Sync(const IOOptions&, IODebugContext*) override {
+    const uint64_t size = size_;  // read first: what is appended meanwhile may not be synced
+    IOStatus s = guard_->Change(name_, [&] { return Result(fdatasync(fd_)); });
     if (!guard_->frozen()) guard_->Synced(name_, size);
     return s;
+  }
+  bool IsSyncThreadSafe() const override { return true; }
+  IOStatus RangeSync(uint64_t at, uint64_t n, const IOOptions&, IODebugContext*) override {
+    return guard_->Change(name_, [&] {
+      const int bad = sync_file_range(fd_, at, n, SYNC_FILE_RANGE_WRITE);
+      return bad != 0 && (errno == ENOSYS || errno == EINVAL || errno == ESPIPE) ? IOStatus::OK() : Result(bad);
+    });
+  }
+  IOStatus Allocate(uint64_t at, uint64_t n, const IOOptions&, IODebugContext*) override {
+    if (!guard_->frozen() && fallocate(fd_, FALLOC_FL_KEEP_SIZE, at, n) == 0) allocated_ = true;
+    return IOStatus::OK();  // only a hint: the write tells
+  }
+  IOStatus Close(const IOOptions&, IODebugContext*) override {
+    if (fd_ < 0) return IOStatus::OK();
+    if (!guard_->frozen() && allocated_ && ftruncate(fd_, size_) != 0) allocated_ = false;  // the space stays taken for longer
+    const int fd = fd_;
+    fd_ = -1;
+    const int bad = close(fd), err = errno;
+    return guard_->Change(name_, [&] { return bad != 0 && err != EINTR ? Failed(name_, err) : IOStatus::OK(); });
+  }
+  uint64_t GetFileSize(const IOOptions&, IODebugContext*) override { return size_; }
+
+ private:
+  IOStatus Result(int bad) { return bad == 0 ? IOStatus::OK() : Failed(name_, errno); }
+
+  IOStatus Write(const char* p, size_t n) {
+    while (n > 0) {
+      const ssize_t done = write(fd_, p, n);
+      if (done < 0 && errno == EINTR) continue;
+      if (done <= 0) return Failed(name_, done < 0 ? errno : ENOSPC);
+      p += done;
+      n -= done;
+    }
+    return IOStatus::OK();
   }
 
   const std::shared_ptr<Guard> guard_;
   const std::string name_;
+  int fd_;
+  bool allocated_ = false;
   std::atomic<uint64_t> size_;
 };
 
@@ -309,24 +308,19 @@ class NoFile : public FSWritableFile {
 
 class GuardedDirectory : public rocksdb::FSDirectory {
  public:
-  GuardedDirectory(std::shared_ptr<Guard> guard, const std::string& name, std::unique_ptr<rocksdb::FSDirectory>&& dir)
-      : guard_(std::move(guard)), name_(name), dir_(std::move(dir)) {}
-  IOStatus Fsync(const IOOptions& o, IODebugContext* d) override {
-    return guard_->SyncDirectory(name_, [&] { return dir_ ? dir_->Fsync(o, d) : IOStatus::OK(); });
+  GuardedDirectory(std::shared_ptr<Guard> guard, const std::string& name, int fd)
+      : guard_(std::move(guard)), name_(name), fd_(fd) {}
+  ~GuardedDirectory() override {
+    if (fd_ >= 0) close(fd_);
   }
-  IOStatus FsyncWithDirOptions(const IOOptions& o, IODebugContext* d, const rocksdb::DirFsyncOptions& how) override {
-    return guard_->SyncDirectory(name_, [&] { return dir_ ? dir_->FsyncWithDirOptions(o, d, how) : IOStatus::OK(); });
+  IOStatus Fsync(const IOOptions&, IODebugContext*) override {
+    return guard_->SyncDirectory(name_, [&] { return fsync(fd_) == 0 ? IOStatus::OK() : Failed(name_, errno); });
   }
-  IOStatus Close(const IOOptions& o, IODebugContext* d) override {
-    if (dir_) dir_->Close(o, d).PermitUncheckedError();
-    return IOStatus::OK();
-  }
-  size_t GetUniqueId(char* id, size_t max) const override { return dir_ ? dir_->GetUniqueId(id, max) : 0; }
 
  private:
   const std::shared_ptr<Guard> guard_;
   const std::string name_;
-  const std::unique_ptr<rocksdb::FSDirectory> dir_;
+  const int fd_;
 };
 
 // Files to read, whose reads fail on request. RocksDB copes with those.
@@ -385,27 +379,27 @@ class GuardedFileSystem : public rocksdb::FileSystemWrapper {
     return s;
   }
   IOStatus NewWritableFile(const std::string& f, const FileOptions& o, std::unique_ptr<FSWritableFile>* r,
-                           IODebugContext* d) override {
+                           IODebugContext*) override {
     guard_->Made(f);
-    return Make(f, 0, r, [&](std::unique_ptr<FSWritableFile>* file) { return target()->NewWritableFile(f, o, file, d); });
+    return Make(f, O_CREAT | O_TRUNC, o, r);
   }
   IOStatus ReopenWritableFile(const std::string& f, const FileOptions& o, std::unique_ptr<FSWritableFile>* r,
-                              IODebugContext* d) override {
-    uint64_t size = 0;
-    target()->GetFileSize(f, IOOptions(), &size, d).PermitUncheckedError();
-    return Make(f, size, r, [&](std::unique_ptr<FSWritableFile>* file) { return target()->ReopenWritableFile(f, o, file, d); });
+                              IODebugContext*) override {
+    return Make(f, O_CREAT | O_APPEND, o, r);
   }
   IOStatus ReuseWritableFile(const std::string& f, const std::string& old, const FileOptions& o,
                              std::unique_ptr<FSWritableFile>* r, IODebugContext* d) override {
-    guard_->Forget(old);
-    guard_->Made(f);
-    return Make(f, 0, r, [&](std::unique_ptr<FSWritableFile>* file) { return target()->ReuseWritableFile(f, old, o, file, d); });
+    DeleteFile(old, IOOptions(), d).PermitUncheckedError();
+    return NewWritableFile(f, o, r, d);
   }
-  IOStatus NewDirectory(const std::string& f, const IOOptions& o, std::unique_ptr<rocksdb::FSDirectory>* r,
-                        IODebugContext* d) override {
-    std::unique_ptr<rocksdb::FSDirectory> dir;
-    IOStatus s = guard_->Change(f, [&] { return target()->NewDirectory(f, o, &dir, d); });
-    r->reset(new GuardedDirectory(guard_, f, std::move(dir)));
+  IOStatus NewDirectory(const std::string& f, const IOOptions&, std::unique_ptr<rocksdb::FSDirectory>* r,
+                        IODebugContext*) override {
+    int fd = -1;
+    IOStatus s = guard_->Change(f, [&] {
+      fd = open(f.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+      return fd >= 0 ? IOStatus::OK() : Failed(f, errno);
+    });
+    r->reset(new GuardedDirectory(guard_, f, fd));
     return s;
   }
   IOStatus DeleteFile(const std::string& f, const IOOptions& o, IODebugContext* d) override {
@@ -444,16 +438,15 @@ class GuardedFileSystem : public rocksdb::FileSystemWrapper {
   }
 
  private:
-  template <typename F>
-  IOStatus Make(const std::string& f, uint64_t size, std::unique_ptr<FSWritableFile>* r, F make) {
-    std::unique_ptr<FSWritableFile> file;
+  IOStatus Make(const std::string& f, int flags, const FileOptions& o, std::unique_ptr<FSWritableFile>* r) {
+    int fd = -1;
+    struct stat st {};
     IOStatus s = guard_->Change(f, [&] {
-      IOStatus made = make(&file);
-      if (made.ok() && chmod(f.c_str(), 0600) != 0) made = Failed(f, errno);
-      return made;
+      fd = open(f.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+      return fd >= 0 && fchmod(fd, 0600) == 0 && fstat(fd, &st) == 0 ? IOStatus::OK() : Failed(f, errno);
     });
-    if (file && !guard_->frozen()) {
-      r->reset(new GuardedFile(guard_, f, size, std::move(file)));
+    if (fd >= 0) {
+      r->reset(new GuardedFile(guard_, f, o, fd, st.st_size));
     } else {
       r->reset(new NoFile);
     }
