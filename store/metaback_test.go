@@ -40,6 +40,13 @@ func TestMetadataMemoryComesBack(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.WaitReady(ctx))
 		want := largestPut(t, s)
+		u, err := s.Usage()
+		require.NoError(t, err)
+		require.InDelta(t, want, u.LargestObject, 64<<10, "Usage says what fits")
+		require.GreaterOrEqual(t, want, int64(57<<20))
+		err = s.Put(ctx, "60 MiB", make([]byte, 60<<20), nil)
+		require.ErrorIs(t, err, ErrTooLarge)
+		require.ErrorContains(t, err, fmt.Sprintf("has room for %d", u.LargestObject))
 		objects := 600_000
 		if testing.Short() || raceEnabled || arena.Invariants {
 			objects = 100_000
@@ -48,7 +55,7 @@ func TestMetadataMemoryComesBack(t *testing.T) {
 			for i := range objects {
 				require.NoError(t, s.Put(ctx, fmt.Sprintf("%d/%d", round, i), []byte{1}, nil))
 			}
-			u, err := s.Usage()
+			u, err = s.Usage()
 			require.NoError(t, err)
 			require.Greater(t, u.MetadataTaken, int64(10<<20))
 			_, err = s.RemoveAll(ctx, true)
