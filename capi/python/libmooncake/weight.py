@@ -120,15 +120,21 @@ class Weights:
         unpinned: bool = False,
         memory_only: bool = False,
         parallel: int = 0,
+        follow_links: bool = False,
     ) -> ImportOperation:
         """Begin an import, or join the same one that runs.
 
         source            a local directory or a file:// URI
-        include, exclude  patterns of file names to take beyond what engines need, and to leave out
-        code              take the model's Python files too
+        include, exclude  patterns of file names to take that are left out otherwise, and to leave out: of a whole name
+                          or its last element; with a slash at the end, of a folder
+        follow_links      take what symbolic links out of the source lead to; without it such a link is an error
+        code              no effect: the model's Python files are always taken
         unpinned          let the store evict the revision
         memory_only       in a store with a dir: does not survive the machine's restart
         parallel          files read at a time, at most 8. Default: 2
+
+        Every file is taken except those that are known not to be needed: the same weights in another format, version
+        control, caches, training state. The result's skipped names each, with the reason.
 
         SourceError if the source is not a complete model, ExistsError if the revision exists with other bytes,
         NoSpaceError, ...: from here or from the operation's result.
@@ -141,6 +147,7 @@ class Weights:
         request.exclude, request.exclude_count = ctypes.addressof(excluded), len(excluded)
         request.code, request.unpinned, request.memory_only = code, unpinned, memory_only
         request.parallel = signed("parallel", parallel, bits=32)
+        request.follow_links = follow_links
         handle = _pointer()
         check(_lib.mooncake_weight_import(self._handle, _byref(request), _byref(handle)))
         number = handle.value or 0

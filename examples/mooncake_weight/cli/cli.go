@@ -133,9 +133,10 @@ func (c *cli) defineFlags(name, command string) {
 	switch command {
 	case "import":
 		f.StringVar(&c.q.Source, "source", "", "model directory or file:// URI")
-		f.Var(&c.include, "include", "pattern of files to take besides those an engine needs; may be repeated")
-		f.Var(&c.exclude, "exclude", "pattern of files to leave out; may be repeated")
-		f.BoolVar(&c.q.Code, "code", false, "take the model's Python files too")
+		f.Var(&c.include, "include", "pattern of files to take that are left out otherwise, such as 'onnx/'; may be repeated")
+		f.Var(&c.exclude, "exclude", "pattern of files to leave out; beats --include; may be repeated")
+		f.BoolVar(&c.q.Code, "code", false, "no effect: the model's Python files are always taken")
+		f.BoolVar(&c.q.FollowLinks, "follow-links", false, "take what symbolic links out of the source lead to")
 		f.BoolVar(&c.q.Unpinned, "unpinned", false, "let the store evict the revision")
 		f.IntVar(&c.q.Parallel, "parallel", 0, "files read at a time (default 2)")
 	case "check":
