@@ -14,7 +14,7 @@ from libmooncake import _native
 
 from . import _setup
 from ._cluster import refusal
-from ._pack import Key, again, joined
+from ._pack import MALFORMED, Key, Refused, again, joined, sifted
 from ._region import Regions
 
 _log = logging.getLogger("mooncake.store")
@@ -193,15 +193,15 @@ class Client:
         return self._hostname
 
     def register_buffer(self, buffer_ptr: int, size: int) -> int:
-        """Says that [buffer_ptr, buffer_ptr + size) is memory of the program's. Only get_into_ranges asks."""
+        """Says that [buffer_ptr, buffer_ptr + size) is memory of the program's. Only get_into_ranges asks. -600 for memory
+        that overlaps what is registered, which stays as it is."""
         buffer_ptr, size = index(buffer_ptr), index(size)
         if buffer_ptr <= 0 or size <= 0 or buffer_ptr + size > 1 << 64:
             return _EINVAL
         code: int = _lib.mooncake_store_register_buffer(self._handle, buffer_ptr, size)
         if code != 0:
             return _EINVAL if code == -1 else code
-        self._regions.add(buffer_ptr, size)
-        return 0
+        return 0 if self._regions.add(buffer_ptr, size) else _EINVAL
 
     def unregister_buffer(self, buffer_ptr: int) -> int:
         """-600 for what is not registered."""
@@ -255,12 +255,18 @@ class Client:
     def _short(self, function: Callable[..., int], keys: List[Key], *rest: Any) -> List[int]:
         """An int for each key."""
         results = array("i", bytes(4 * len(keys)))
-        return self._each(function, keys, results, rest)
+        try:
+            return self._each(function, keys, results, rest)
+        except MALFORMED as error:
+            return sifted(error, lambda keys: self._short(function, keys, *rest), keys)
 
     def _long(self, function: Callable[..., int], keys: List[Key], *rest: Any) -> List[int]:
         """An int64_t for each key."""
         results = array("q", bytes(8 * len(keys)))
-        return self._each(function, keys, results, rest)
+        try:
+            return self._each(function, keys, results, rest)
+        except MALFORMED as error:
+            return sifted(error, lambda keys: self._long(function, keys, *rest), keys)
 
     def _each(self, function: Callable[..., int], keys: List[Key], results: array[int], rest: Any) -> List[int]:
         packed = joined(keys)
@@ -269,4 +275,6 @@ class Client:
         code = function(self._handle, packed, len(packed), None, count, *rest, at)
         if code == _EINVAL:
             code = again(function, self._handle, keys, *rest, at)
-        return results.tolist() if code >= 0 else [code] * count
+        if code < 0:
+            raise Refused(code)
+        return results.tolist()
