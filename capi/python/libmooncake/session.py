@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Type
 
 from . import _native, batch, buffer
 from .errors import BatchError, InvalidError, check
+from .handle import Handle
 from .key import Key, listed, pack
 from .options import PutOptions
 
@@ -19,7 +20,7 @@ Fragments = Sequence[Tuple[int, buffer.Buffer]]
 """(offset in the object, buffer) pairs."""
 
 
-class GetSession:
+class GetSession(Handle):
     """Objects that are held for reading: neither evicted nor changed until the session ends, with its block, with end()
     or with the store. found says for each key whether there is an object; read only those."""
 
@@ -62,7 +63,7 @@ class GetSession:
         self.end()
 
 
-class PutSession:
+class PutSession(Handle):
     """Objects that are written in pieces and become visible when the session ends: with its block, or with end(). An
     exception in the block, or revoke(), gives them up, and so does dropping the session."""
 

@@ -13,6 +13,7 @@ from . import _native, batch, buffer
 from .buffer import Buffer, source, target
 from .errors import MooncakeError, NotFoundError, UnavailableError, last, make, named
 from .event import Events
+from .handle import Handle
 from .info import (
     Counters,
     Decision,
@@ -60,7 +61,7 @@ _is_one = (1).__eq__
 _NO_DEFAULT: Any = object()
 
 
-class Store:
+class Store(Handle):
     """A client of a store in this process. Everything can be called from any thread, and runs without the GIL.
 
     Store() opens the store, or joins it if the process has it open already: clients that name the same pool share it.
@@ -189,9 +190,6 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<libmooncake.Store, {self._name}{', closed' if self.closed else ''}>"
-
-    def __reduce__(self) -> str:
-        raise TypeError("a Store belongs to its process: open one in each")
 
     def _check(self, code: int, key: Optional[bytes] = None) -> int:
         if code < 0:

@@ -11,6 +11,7 @@ from operator import index
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from libmooncake import _native
+from libmooncake.handle import Handle
 
 from . import _setup
 from ._cluster import refusal
@@ -37,7 +38,7 @@ def last_error() -> str:
     return text.decode("utf-8", "replace")
 
 
-class Client:
+class Client(Handle):
     """A client of a store in this process, and how it calls the library."""
 
     __slots__ = ("_handle", "_hostname", "_ssd", "_lock", "_regions", "__weakref__")
@@ -55,9 +56,6 @@ class Client:
         handle = self._handle
         if handle is not None:
             _destroy(handle)
-
-    def __reduce__(self) -> str:
-        raise TypeError("a MooncakeDistributedStore belongs to its process, and a copy would close it: make another")
 
     def setup(
         self,
