@@ -80,7 +80,9 @@ class Client(Handle):
         address is. The first client of a store gives it its memory, global_segment_size bytes but at least 16 MiB, and its
         SSD tier: enable_ssd_offload, in a directory ssd_offload_path that processes can share. tenant_id keeps keys apart.
         engine, metadata_server, local_buffer_size, protocol, rdma_devices, enable_client_http_server and client_http_port
-        are for a cluster: any value is accepted.
+        are for a cluster: any value is accepted. A dict can say lease_ttl_ms (or default_kv_lease_ttl, as the C++ master
+        does): how long a read or is_exist protects an object, 1 ms to 24 h, "30s" for example. Default:
+        MOONCAKE_LEASE_TTL_MS of the environment, else 10 s.
 
         0; -600 for what can't be, or if it is set up; -1012 for the address of a master; another code if the store can't
         be opened. The reason is logged. TypeError for an argument of the wrong type, and for an unknown name."""

@@ -225,7 +225,8 @@ class Objects(Transfers):
         return _remove_all(self._handle, bool(force))  # type: ignore[no-any-return]
 
     def is_exist(self, key: Key) -> int:
-        """1 or 0; negative for what is no key. 0 too if the client is not set up. Protects what is there for 10 s."""
+        """1 or 0; negative for what is no key. 0 too if the client is not set up. Protects what is there for the lease time, 10 s by
+        default."""
         if type(key) is not bytes:
             key = encode(key)
         if b"\0" in key:
@@ -248,7 +249,7 @@ class Objects(Transfers):
         return results.tolist()
 
     def get_size(self, key: Key) -> int:
-        """Bytes, or a code. Protects the object for 10 s."""
+        """Bytes, or a code. Protects the object for the lease time."""
         return self._size(encode(key))
 
 
