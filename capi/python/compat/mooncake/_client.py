@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 from libmooncake import _native
 from libmooncake.handle import Handle
 
-from . import _setup
+from . import _peers, _setup
 from ._cluster import refusal
 from ._pack import MALFORMED, Key, Refused, again, joined, sifted
 from ._region import Regions
@@ -41,9 +41,10 @@ def last_error() -> str:
 class Client(Handle):
     """A client of a store in this process, and how it calls the library."""
 
-    __slots__ = ("_handle", "_hostname", "_ssd", "_lock", "_regions", "__weakref__")
+    __slots__ = ("_handle", "_hostname", "_ssd", "_lock", "_regions", "_opened", "__weakref__")
 
     _handle: Optional[int]
+    _opened: Optional[_peers.Opened]
 
     def __init__(self) -> None:
         self._handle = None
@@ -51,6 +52,7 @@ class Client(Handle):
         self._ssd = False
         self._lock = threading.RLock()  # of setup and close; a signal handler may close what its thread sets up
         self._regions = Regions()
+        self._opened = None
 
     def __del__(self, _destroy: Any = _destroy) -> None:
         handle = self._handle
@@ -146,6 +148,7 @@ class Client(Handle):
         if request.enable_client_http_server:
             _log.warning("an embedded store has no HTTP server: nothing listens at port %d", request.client_http_port)
         self._handle = handle.value
+        self._opened = _peers.Opened(_setup.pool_of(request.master_server_addr))
         self._warn_of_memory(request)
         return 0
 
@@ -177,6 +180,8 @@ class Client(Handle):
             handle, self._handle = self._handle, None
             self._hostname = ""
             self._regions = Regions()
+            if self._opened is not None:
+                self._opened.close()
         if handle is not None:
             _destroy(handle)
         return 0

@@ -98,14 +98,13 @@ class Objects(Transfers):
         keys = listed(keys)
         if len(keys) != len(values) or self._handle is None:
             return _EINVAL
-        values = list(values)
         places = list(map(_located, values))
-        if any(place is not None and not place[1] for place in places) or len(places) != len(keys):
+        if any(place and not place[0][1] for place in places) or len(places) != len(keys):
             return _EINVAL
-        sound = [place is not None and is_key(key) for key, place in zip(keys, places)]
+        sound = [bool(place) and is_key(key) for key, place in zip(keys, places)]
         keys = [key if good else b"" for key, good in zip(keys, sound)]
-        codes = self._put_located(keys, [[place] if good else [] for place, good in zip(places, sound)], config, existing)
-        return next((code if good else _EINVAL for code, good in zip(codes, sound) if code != 0 or not good), 0)
+        codes = self._put_located(keys, places, config, existing)
+        return next((code if good else _EINVAL for code, good in zip(codes, sound) if code != 0), 0)
 
     def _put_located(
         self,
@@ -253,9 +252,9 @@ class Objects(Transfers):
         return self._size(encode(key))
 
 
-def _located(value: Any) -> Optional[Tuple[Any, int, object]]:
-    """Where a value's bytes are, or None if it has none."""
+def _located(value: Any) -> List[Tuple[Any, int, object]]:
+    """Where a value's bytes are. Nowhere if it is no buffer."""
     try:
-        return source(value)
+        return [source(value)]
     except (TypeError, ValueError, BufferError):
-        return None
+        return []

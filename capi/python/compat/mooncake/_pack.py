@@ -92,9 +92,9 @@ def sifted(
     """The results of call(keys, *columns), which has raised error, without the items that are malformed: -400 if the key
     is, else -600. Columns have a number for each key, or if nested a list of numbers; the first two are buffers and sizes.
     If no item is malformed the error is the call's."""
-    keys, columns = list(keys), [list(column) for column in columns]
+    keys, lists = list(keys), [list(column) for column in columns]
     keyed = [is_key(key) for key in keys]
-    sound = [_is_sound(cells, nested) for cells in zip(*columns)] if columns else keyed
+    sound = [_is_sound(cells, nested) for cells in zip(*lists)] if lists else keyed
     if len(sound) == len(keyed) and all(keyed) and all(sound):
         if isinstance(error, Refused):
             return [error.code] * len(keys)
@@ -102,9 +102,9 @@ def sifted(
     for i in range(len(keys)):
         if not (keyed[i] and sound[i]):
             keys[i] = _NO_KEY
-            for column in columns:
+            for column in lists:
                 column[i] = [] if nested else 0
-    codes = call(keys, *columns)
+    codes = call(keys, *lists)
     return [code if whole or not key else _EINVAL for code, whole, key in zip(codes, sound, keyed)]
 
 
@@ -122,8 +122,8 @@ def _is_sound(cells: Sequence[Any], nested: bool) -> bool:
 
 
 def _is_memory(at: Any, size: Any = 0) -> bool:
-    at, size = index(at), index(size)
-    return size == 0 or (at > 0 and size < 1 << 63 and at + size < 1 << 64)
+    first, count = index(at), index(size)
+    return count == 0 or (first > 0 and count < 1 << 63 and first + count < 1 << 64)
 
 
 def is_key(key: Any) -> bool:

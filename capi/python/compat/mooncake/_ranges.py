@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from itertools import chain, compress, islice, repeat
 from operator import add
-from typing import Any, Iterable, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 from libmooncake import _native
 
@@ -65,31 +65,19 @@ class Ranges(Client):
         fragments: Sequence[Sequence[Sequence[Sequence[int]]]],
     ) -> List[List[List[int]]]:
         """get_into_ranges of lists that differ in shape, or have malformed items."""
-        columns = [list(all_keys), *map(list, fragments)]
         bases = list(buffer_ptrs)
+        columns: List[List[Any]] = [list(all_keys), *map(list, fragments)]
         even = all(len(column) == len(bases) for column in columns)
-        keys: List[Key] = []
-        counts: List[int] = []
-        wanted: List[Sequence[int]] = []  # of fragments that can be read: destination, size, offset
-        results: List[List[List[int]]] = []
-        asked: List[List[int]] = []  # for each wanted one the list with its result, and where
+        wanted = _Wanted()
+        results = []
         for i, base in enumerate(bases):
-            rows = [_listed(column, i) for column in columns]
-            names = [None] if rows[0] is None else rows[0]
-            fits = even and is_number(base) and all(row is not None and len(row) == len(names) for row in rows)
-            results.append([])
-            for j, key in enumerate(names):
-                cells = [_listed(row, j) for row in rows[1:]]
-                cell = [_EINVAL] * (1 if cells[0] is None else len(cells[0]))
-                results[-1].append(cell)
-                if fits and all(c is not None and len(c) == len(cell) for c in cells):
-                    sound = [k for k, fragment in enumerate(zip(*cells)) if all(map(is_number, fragment))]
-                    keys.append(key if is_key(key) else b"")
-                    counts.append(len(sound))
-                    asked.extend((cell, k) for k in sound)
-                    wanted.extend((base + cells[0][k], cells[2][k], cells[1][k]) for k in sound)
-        places, sizes, offsets = (list(column) for column in zip(*wanted)) if wanted else ([], [], [])
-        for (cell, k), code in zip(asked, self._get_ranges(keys, counts, places, sizes, offsets)):
+            keys, *rows = [_listed(column, i) for column in columns]
+            names = [b""] if keys is None else keys
+            fits = even and keys is not None and is_number(base) and all(len(row or ()) == len(keys) for row in rows)
+            cells = [[_listed(row, j) for row in rows] for j in range(len(names))]
+            results.append([wanted.add(key, base if fits else None, *cell) for key, cell in zip(names, cells)])
+        codes = self._get_ranges(wanted.keys, wanted.counts, wanted.places, wanted.sizes, wanted.offsets)
+        for (cell, k), code in zip(wanted.results, codes):
             cell[k] = code
         return results
 
@@ -120,6 +108,40 @@ class Ranges(Client):
         )
         found = iter(results if code >= 0 else [code] * len(results))
         return [next(found) if there else _EINVAL for there in placed]
+
+
+class _Wanted:
+    """The fragments of lists that differ in shape which can be read, and where their results belong."""
+
+    def __init__(self) -> None:
+        self.keys: List[Key] = []
+        self.counts: List[int] = []
+        self.places: List[int] = []
+        self.sizes: List[int] = []
+        self.offsets: List[int] = []
+        self.results: List[Tuple[List[int], int]] = []
+
+    def add(
+        self,
+        key: Key,
+        base: Optional[int],
+        to: Optional[List[int]],
+        offsets: Optional[List[int]],
+        sizes: Optional[List[int]],
+    ) -> List[int]:
+        """The results of a key's fragments, -600 until they are read. base None says that none can be."""
+        cell = [_EINVAL] * (1 if to is None else len(to))
+        if base is None or to is None or offsets is None or sizes is None or not len(to) == len(offsets) == len(sizes):
+            return cell
+        sound = [k for k, fragment in enumerate(zip(to, offsets, sizes)) if all(map(is_number, fragment))]
+        self.keys.append(key if is_key(key) else b"")
+        self.counts.append(len(sound))
+        for k in sound:
+            self.places.append(base + to[k])
+            self.sizes.append(sizes[k])
+            self.offsets.append(offsets[k])
+            self.results.append((cell, k))
+        return cell
 
 
 def _listed(items: Optional[Sequence[Any]], i: int) -> Optional[List[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from itertools import islice
 from typing import Callable, Dict, List, Optional, Sequence
 
@@ -60,7 +61,7 @@ class Sessions(Client):
         try:
             wanted = numbers(sizes)
         except MALFORMED as error:
-            return sifted(error, lambda *a: self.batch_put_session_start(*a, config), keys, (sizes,))
+            return sifted(error, partial(self.batch_put_session_start, config=config), keys, (sizes,))
         if not fit(len(keys), None, wanted):
             return [_EINVAL] * len(keys)
         codes = self._short(_put_session_start, keys, wanted.buffer_info()[0], options)
@@ -124,8 +125,7 @@ class Sessions(Client):
             results = array(kind, bytes(len(keys) * array(kind).itemsize))
             codes = self._each(function, keys, results, rest)
         except MALFORMED as error:
-            call = lambda *a: self._transfer(function, kind, *a)  # noqa: E731
-            return sifted(error, call, keys, (pointers, sizes, offsets), nested=True)
+            return sifted(error, partial(self._transfer, function, kind), keys, (pointers, sizes, offsets), nested=True)
         return _written(codes, counts, length) if function is _put_session_write else codes
 
 

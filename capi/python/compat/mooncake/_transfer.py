@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from typing import Any, List, Optional, Sequence
 
 from libmooncake import _native
@@ -97,7 +98,8 @@ class Transfers(Ranges):
             lengths = numbers(sizes)
             codes = self._put_all(keys, numbers(buffer_ptrs), lengths, None, config, existing, False)
         except MALFORMED as error:
-            return sifted(error, lambda *a: self._batch_put_from(*a, config, existing), keys, (buffer_ptrs, sizes))
+            call = partial(self._batch_put_from, config=config, existing=existing)
+            return sifted(error, call, keys, (buffer_ptrs, sizes))
         if _EINVAL in codes and self._handle is not None:
             codes = [0 if code == _EINVAL and not size else code for code, size in zip(codes, lengths)]
         return codes
@@ -120,8 +122,8 @@ class Transfers(Ranges):
                 return [_EINVAL] * len(keys)
             codes = self._put_all(keys, flat(all_buffer_ptrs), flat(all_sizes), counts, config, KEEP, True)
         except MALFORMED as error:
-            call = self.batch_put_from_multi_buffers
-            return sifted(error, lambda *a: call(*a, config), keys, (all_buffer_ptrs, all_sizes), nested=True)
+            call = partial(self.batch_put_from_multi_buffers, config=config)
+            return sifted(error, call, keys, (all_buffer_ptrs, all_sizes), nested=True)
         if _EINVAL in codes and self._handle is not None:
             codes = [0 if code == _EINVAL and not any(sizes) else code for code, sizes in zip(codes, all_sizes)]
         return codes

@@ -16,7 +16,7 @@ from mooncake.store import MooncakeDistributedStore, MooncakeHostMemAllocator
 
 PLAIN: Set[str] = set("""
     Regions Request ReplicateConfig QueryTaskResponse BufferDescriptor MemoryDescriptor DiskDescriptor LocalDiskDescriptor
-    ReplicaDescriptor
+    ReplicaDescriptor Process _Wanted
 """.split())
 """Classes of plain values; Regions is a client's own."""
 
