@@ -12,6 +12,7 @@ from .errors import BatchError, InvalidError, check
 from .handle import Handle
 from .key import Key, listed, pack
 from .options import PutOptions
+from .sift import alone
 
 if TYPE_CHECKING:
     from .store import Store
@@ -36,6 +37,7 @@ class GetSession(Handle):
         store._sessions.add(self)
         self.found: List[bool] = [item is not None for item in batch.numbers(results, keys)]
 
+    @alone(writable=True, fragments=True)
     def read(self, keys: Sequence[Key], fragments: Sequence[Fragments]) -> List[Optional[int]]:
         """Read fragments of objects of the session: for each key a list of (offset, buffer). Returns how many bytes
         that were for each."""
@@ -90,6 +92,7 @@ class PutSession(Handle):
             finally:
                 _revoke_put(store, pack(started))
 
+    @alone(writable=False, fragments=True)
     def write(self, keys: Sequence[Key], fragments: Sequence[Fragments]) -> None:
         """Write fragments of objects of the session, in any order and from any thread: for each key a list of (offset,
         buffer)."""

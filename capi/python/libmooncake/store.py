@@ -33,6 +33,7 @@ from .number import optional, signed, unsigned
 from .operation import Operation
 from .options import DEFAULT, REPLACE, PutOptions
 from .session import Fragments, GetSession, PutSession
+from .sift import alone
 from .view import File, Lease, View, new_lease
 from .writer import Writer
 
@@ -386,8 +387,10 @@ class Store(Handle):
         self._check(_lib.mooncake_store_remove_group(self._handle, group, len(group), force, _byref(keys)), group)
         return taken_keys(keys)
 
-    # ---- batches: all items run; a key without a readable object is None or False; BatchError for all other failures
+    # ---- batches: all items run; a key without a readable object is None or False; BatchError for all other failures, also
+    # for an item that is no key or no buffer
 
+    @alone()
     def exists_batch(self, keys: Sequence[Key], *, lease: bool = True) -> List[bool]:
         """exists for each key, or probe without lease."""
         keys = listed(keys)
@@ -400,6 +403,7 @@ class Store(Handle):
             batch.check([make(code) if code < 0 else code == 1 for code in codes], keys)
         return list(map(_is_one, codes))
 
+    @alone()
     def size_batch(self, keys: Sequence[Key]) -> List[Optional[int]]:
         """size for each key."""
         keys = listed(keys)
@@ -407,6 +411,7 @@ class Store(Handle):
         self._check(_lib.mooncake_store_batch_get_size(self._handle, *pack(keys), at))
         return batch.numbers(results, keys)
 
+    @alone(writable=False)
     def put_batch(
         self,
         keys: Sequence[Key],
@@ -423,14 +428,16 @@ class Store(Handle):
         self._check(_lib.mooncake_store_batch_put(self._handle, *put[0], at))
         batch.done(results, keys)
 
+    @alone()
     def get_batch(self, keys: Sequence[Key], *, verify: Optional[bool] = None) -> List[Optional[bytes]]:
         """get for each key."""
         keys = listed(keys)
+        packed = pack(keys)
         fresh: List[Any] = list(map(buffer.new_bytes, [size or 0 for size in self.size_batch(keys)]))
         results, at = batch.sizes(len(keys))
         buffers, sizes, counts, _kept = buffer.gather(fresh, writable=False)  # ours, and unseen: written all the same
         self._check(
-            _lib.mooncake_store_batch_get(self._handle, *pack(keys), buffers, sizes, counts, _VERIFY[verify], at)
+            _lib.mooncake_store_batch_get(self._handle, *packed, buffers, sizes, counts, _VERIFY[verify], at)
         )
         if results.tobytes() == sizes:
             return fresh
@@ -440,6 +447,7 @@ class Store(Handle):
                 results[i] = _native.ENOTFOUND if fresh[i] is None else len(fresh[i])
         return batch.values(results, fresh.__getitem__, keys)
 
+    @alone(writable=True)
     def get_batch_into(
         self, keys: Sequence[Key], buffers: Sequence[Union[Buffer, List[Buffer]]], *, verify: Optional[bool] = None
     ) -> List[Optional[int]]:
@@ -454,6 +462,7 @@ class Store(Handle):
         )
         return batch.numbers(results, keys)
 
+    @alone(writable=True, fragments=True, wide=True)
     def get_ranges_batch(
         self, keys: Sequence[Key], fragments: Sequence[Fragments], *, verify: Optional[bool] = None
     ) -> List[List[Optional[int]]]:
@@ -470,6 +479,7 @@ class Store(Handle):
         found = iter(batch.fragment_numbers(results, keys, fragments))
         return [[next(found) for _ in wanted] for wanted in fragments]
 
+    @alone()
     def view_batch(self, keys: Sequence[Key], *, verify: Optional[bool] = None) -> List[Optional[View]]:
         """view for each key."""
         keys = listed(keys)
@@ -480,6 +490,7 @@ class Store(Handle):
         leases = [Lease.from_buffer_copy(views, i * size) if code == 0 else None for i, code in enumerate(results)]
         return batch.values(results, lambda i: View(leases[i]), keys)  # type: ignore[arg-type]
 
+    @alone()
     def remove_batch(self, keys: Sequence[Key], *, force: bool = False) -> List[bool]:
         """remove for each key. Returns whether there was an object."""
         keys = listed(keys)
@@ -489,6 +500,7 @@ class Store(Handle):
         batch.check([make(code) if code < 0 and there else there for code, there in zip(results, removed)], keys)
         return removed
 
+    @alone(writable=False)
     def put_batch_async(
         self,
         keys: Sequence[Key],
@@ -510,6 +522,7 @@ class Store(Handle):
 
         return Operation(handle.value or 0, finish, (self, arguments, kept, results))
 
+    @alone(writable=True)
     def get_batch_into_async(
         self, keys: Sequence[Key], buffers: Sequence[Union[Buffer, List[Buffer]]], *, verify: Optional[bool] = None
     ) -> Operation[List[Optional[int]]]:
