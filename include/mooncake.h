@@ -240,7 +240,9 @@ int64_t mooncake_store_remove_by_regex(mooncake_store_t store, const char *patte
 int64_t mooncake_store_remove_all(mooncake_store_t store, int force);
 
 /* mooncake_store_register_buffer and mooncake_store_unregister_buffer tell which memory transfers will use. An embedded
- * store copies inside the process and needs neither. Unregistering what is not registered is MOONCAKE_EINVAL. */
+ * store copies inside the process and needs neither. MOONCAKE_EINVAL for memory that overlaps what this client has
+ * registered, which stays as it is; the same range again is 0 and changes nothing. Unregistering what is not registered
+ * is MOONCAKE_EINVAL. */
 int mooncake_store_register_buffer(mooncake_store_t store, void *buffer, size_t size);
 int mooncake_store_unregister_buffer(mooncake_store_t store, void *buffer);
 
