@@ -53,6 +53,7 @@ type cli struct {
 	q       weight.ImportRequest
 	deep    bool
 	verify  bool
+	user    string
 	include list
 	exclude list
 }
@@ -143,6 +144,7 @@ func (c *cli) defineFlags(name, command string) {
 		f.BoolVar(&c.deep, "deep", false, "read every byte and compare it with the manifest")
 	case "load":
 		f.BoolVar(&c.verify, "verify", false, "read every byte and compare it with the manifest first")
+		f.StringVar(&c.user, "user", "", "another user who may read the directory, by name or number (default: the one that COMMAND changes to by sudo, su, runuser, setpriv, gosu, ...)")
 	}
 }
 
@@ -176,32 +178,40 @@ func (c *cli) noArgs() error {
 	return nil
 }
 
-// directory is the store's: the flag, the environment, the user's data directory.
-func (c *cli) directory() (string, error) {
+// directory is the store's: the flag, the environment, the user's data directory. chosen is false for the last.
+func (c *cli) directory() (dir string, chosen bool, err error) {
 	if c.dir != "" {
-		return c.dir, nil
+		return c.dir, true, nil
 	}
 	if dir := os.Getenv("MOONCAKE_DIR"); dir != "" {
-		return dir, nil
+		return dir, true, nil
 	}
 	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
-		return filepath.Join(data, "mooncake"), nil
+		return filepath.Join(data, "mooncake"), false, nil
 	}
 	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("no --dir, no MOONCAKE_DIR, and no home directory: %w", err)
+	if err == nil && (!filepath.IsAbs(home) || filepath.Clean(home) == "/") { // as services and containers have it
+		err = fmt.Errorf("HOME is %q", home)
 	}
-	return filepath.Join(home, ".local", "share", "mooncake"), nil
+	if err != nil {
+		return "", false, fmt.Errorf("no directory for the store: %w; %s", err, nameDirectory)
+	}
+	return filepath.Join(home, ".local", "share", "mooncake"), false, nil
 }
+
+const nameDirectory = "name one with --dir or MOONCAKE_DIR"
 
 // weights opens the store and its revisions. close must be called.
 func (c *cli) weights(ctx context.Context) (m *weight.Manager, closeAll func() error, err error) {
-	dir, err := c.directory()
+	dir, chosen, err := c.directory()
 	if err != nil {
 		return nil, nil, err
 	}
 	s, err := store.Open(ctx, store.Options{Dir: dir, MemoryBytes: c.memory, VolatileMemory: true})
 	if err != nil {
+		if !chosen && !errors.Is(err, store.ErrLocked) {
+			err = fmt.Errorf("%w; %s", err, nameDirectory)
+		}
 		return nil, nil, err
 	}
 	m, err = weight.Open(ctx, s, weight.Options{})
