@@ -36,6 +36,7 @@ const usageText = `usage: mooncake_weight COMMAND [flags]
   delete  --model-id ID --revision REV                delete a revision that nobody has loaded
   abort   --model-id ID --revision REV                remove an unfinished import
   usage                                               bytes of each revision, shared ones told apart
+  repair                                              open a damaged store with what verifies, and say what that is
 
 The store is --dir, else MOONCAKE_DIR, else "mooncake" in the user's data directory. "COMMAND -h" lists the flags.
 `
@@ -76,6 +77,7 @@ func Main(program string, args []string, out, errOut io.Writer) int {
 	run, ok := map[string]func(*cli, context.Context) error{
 		"import": (*cli).runImport, "check": (*cli).runCheck, "list": (*cli).runList, "load": (*cli).runLoad,
 		"delete": (*cli).runDelete, "abort": (*cli).runAbort, "usage": (*cli).runUsage,
+		"repair": (*cli).runRepair,
 	}[args[0]]
 	if !ok {
 		fmt.Fprintf(errOut, "%s: unknown command %q\n\n%s", filepath.Base(program), args[0], usageText)
@@ -125,10 +127,10 @@ func (c *cli) defineFlags(name, command string) {
 	f.StringVar(&c.dir, "dir", "", "directory of the store (default $MOONCAKE_DIR, else the user's data directory)")
 	f.Int64Var(&c.memory, "memory", 64<<20, "memory budget of the store in bytes")
 	f.BoolVar(&c.json, "json", false, "output for machines")
-	if command != "usage" {
+	if command != "usage" && command != "repair" {
 		f.StringVar(&c.modelID, "model-id", "", "model id, such as org/name")
 	}
-	if command != "usage" && command != "list" {
+	if command != "usage" && command != "list" && command != "repair" {
 		f.StringVar(&c.rev, "revision", "", "revision, any name without a slash")
 	}
 	switch command {
