@@ -65,6 +65,9 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 		if err = named(err); opts.Dir != "" {
 			err = errors.WithMessage(err, opts.Dir)
 		}
+		if errors.Is(err, ErrCorrupt) && !opts.Repair {
+			err = errors.WithMessage(err, "Options.Repair (mooncake_weight repair) opens what verifies")
+		}
 		return nil, errors.WithMessage(err, "open store")
 	}
 	return &Store{core: c}, nil
@@ -103,11 +106,15 @@ func (c *core) openDir(seam seams) (id [16]byte, err error) {
 		_, err := rand.Read(id[:])
 		return id, err
 	}
-	if err := os.MkdirAll(c.opts.Dir, 0o755); err != nil {
+	if err := os.MkdirAll(c.opts.Dir, 0o700); err != nil {
 		return id, errors.WithMessage(err, "make directory")
 	}
 	if c.lock, err = dirlock.Acquire(c.opts.Dir); err != nil {
 		return id, err
+	}
+	// The lock is ours: no other process makes files there. The catalogue does the same for its directory.
+	if err := privateDir(filepath.Join(c.opts.Dir, tierDir)); err != nil {
+		return id, errors.WithMessage(err, "make directory")
 	}
 	if err := c.openCatalogue(filepath.Join(c.opts.Dir, catalogueDir), seam); err != nil {
 		return id, err
@@ -211,10 +218,12 @@ func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, 
 		c.seg, err = arena.CreateSegment(o)
 		return false, memoryError(err)
 	}
-	if err := os.MkdirAll(base, 0o711); err != nil {
-		return false, errors.WithMessage(err, "shared memory")
-	}
 	o.Path, c.fileDir = filepath.Join(base, "segment"), filepath.Join(base, "files")
+	for _, dir := range []string{c.fileDir, base} {
+		if err := privateDir(dir); err != nil {
+			return false, errors.WithMessage(err, "shared memory")
+		}
+	}
 	if c.seg, err = arena.AttachSegment(o); err == nil {
 		return true, nil
 	}
@@ -228,7 +237,7 @@ func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, 
 	if err := os.RemoveAll(base); err != nil {
 		return false, errors.WithMessage(err, "remove stale shared memory")
 	}
-	if err := os.MkdirAll(c.fileDir, 0o711); err != nil { // others may open a file that File names, not list them
+	if err := os.MkdirAll(c.fileDir, 0o700); err != nil {
 		return false, errors.WithMessage(err, "shared memory")
 	}
 	if err := o.Limits.Check(c.opts.MemoryBytes); err != nil {

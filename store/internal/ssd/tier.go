@@ -161,7 +161,7 @@ func (t *Tier) init() (err error) {
 	if t.own, err = newBuffers(2*t.opts.OwnWriters, ownBytes); err != nil {
 		return err
 	}
-	if err := t.fs.MkdirAll(t.dir, 0o755); err != nil {
+	if err := t.fs.MkdirAll(t.dir, 0o700); err != nil {
 		return ioError(err, "create directory")
 	}
 	return t.loadIDs()
