@@ -16,7 +16,9 @@ import (
 
 // File is a path at which an object's bytes can be opened, mapped or hard-linked by any process while it is open. The
 // file is the store's own: open it read-only. A hard link shares it, so that writing through a link corrupts the
-// object; Close notices a change and quarantines the replica. Close exactly once.
+// object; Close notices a change and quarantines the replica. Files and the directories that they lie in belong to the
+// store's user, and no other can read them (root excepted): package weight says how a revision is handed to another user.
+// Close exactly once.
 type File struct {
 	s      *Store
 	r      reading

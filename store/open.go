@@ -55,12 +55,18 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	c.wake.janitor, c.wake.evictor = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.wake.grower = make(chan struct{}, 1)
 	c.own.byID = make(map[uint64]*arena.File)
+	if opts.Repair {
+		c.repair = &RepairReport{}
+	}
 	c.mapping.unmap = c.unmap
 	c.mapping.hold()
 	if err := c.open(ctx, seam); err != nil {
 		c.quit()
 		if err = named(err); opts.Dir != "" {
 			err = errors.WithMessage(err, opts.Dir)
+		}
+		if errors.Is(err, ErrCorrupt) && !opts.Repair {
+			err = errors.WithMessage(err, "Options.Repair (mooncake_weight repair) opens what verifies")
 		}
 		return nil, errors.WithMessage(err, "open store")
 	}
@@ -100,27 +106,28 @@ func (c *core) openDir(seam seams) (id [16]byte, err error) {
 		_, err := rand.Read(id[:])
 		return id, err
 	}
-	if err := os.MkdirAll(c.opts.Dir, 0o755); err != nil {
+	if err := os.MkdirAll(c.opts.Dir, 0o700); err != nil {
 		return id, errors.WithMessage(err, "make directory")
 	}
 	if c.lock, err = dirlock.Acquire(c.opts.Dir); err != nil {
 		return id, err
 	}
-	open := seam.catalog
-	if open == nil {
-		open = catalog.Open
+	// The lock is ours: no other process makes files there. The catalogue does the same for its directory.
+	if err := privateDir(filepath.Join(c.opts.Dir, tierDir)); err != nil {
+		return id, errors.WithMessage(err, "make directory")
 	}
-	if c.catalog, err = open(filepath.Join(c.opts.Dir, catalogueDir)); err != nil {
-		return id, errors.WithMessage(err, "catalogue")
-	}
-	if id, err = c.storeID(); err != nil {
+	if err := c.openCatalogue(filepath.Join(c.opts.Dir, catalogueDir), seam); err != nil {
 		return id, err
 	}
 	fsys := seam.fs
 	if fsys == nil {
 		fsys = ssd.OSFS{}
 	}
+	if id, err = c.storeID(fsys); err != nil {
+		return id, err
+	}
 	o := seam.ssd
+	o.Repair = c.repair != nil
 	o.StoreID, o.QuotaBytes = id, c.opts.SSDBytes
 	if c.tier, err = ssd.Open(fsys, filepath.Join(c.opts.Dir, tierDir), o); err != nil {
 		return id, errors.WithMessage(err, "ssd tier")
@@ -141,15 +148,21 @@ func (c *core) limitSSD() {
 	c.opts.SSDBytes = max(1, (u.FreeBytes+u.DiskBytes)/10*9)
 }
 
-// storeID is the identity that the directory got at its first Open.
-func (c *core) storeID() (id [16]byte, err error) {
+// storeID is the identity that the directory got at its first Open. A repaired catalogue may have lost it: the SSD tier has it too.
+func (c *core) storeID(fsys ssd.FS) (id [16]byte, err error) {
 	v, ok, err := c.catalog.Meta("store-id")
 	if err != nil || ok && len(v) == len(id) {
 		copy(id[:], v)
 		return id, err
 	}
-	if _, err := rand.Read(id[:]); err != nil {
-		return id, err
+	found := false
+	if c.repair != nil {
+		id, found = ssd.StoreID(fsys, filepath.Join(c.opts.Dir, tierDir))
+	}
+	if !found {
+		if _, err := rand.Read(id[:]); err != nil {
+			return id, err
+		}
 	}
 	var b catalog.Batch
 	b.SetMeta("store-id", id[:])
@@ -218,10 +231,12 @@ func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, 
 		c.seg, err = arena.CreateSegment(o)
 		return false, memoryError(err)
 	}
-	if err := os.MkdirAll(base, 0o711); err != nil {
-		return false, errors.WithMessage(err, "shared memory")
-	}
 	o.Path, c.fileDir = filepath.Join(base, "segment"), filepath.Join(base, "files")
+	for _, dir := range []string{c.fileDir, base} {
+		if err := privateDir(dir); err != nil {
+			return false, errors.WithMessage(err, "shared memory")
+		}
+	}
 	if c.seg, err = arena.AttachSegment(o); err == nil {
 		return true, nil
 	}
@@ -238,7 +253,7 @@ func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, 
 	if err := os.RemoveAll(base); err != nil {
 		return false, errors.WithMessage(err, "remove stale shared memory")
 	}
-	if err := os.MkdirAll(c.fileDir, 0o711); err != nil { // others may open a file that File names, not list them
+	if err := os.MkdirAll(c.fileDir, 0o700); err != nil {
 		return false, errors.WithMessage(err, "shared memory")
 	}
 	if err := o.Limits.Check(c.opts.MemoryBytes); err != nil {

@@ -251,8 +251,8 @@ func (f *File) HandOut() { f.handed.Store(true) }
 
 func (f *File) HandedOut() bool { return f.handed.Load() }
 
-// Seal ends the writing of a file that the caller has pinned: the mapping becomes read-only and the mode of the file 0444. A memfd can't be changed by anyone
-// after; root can still write a named file.
+// Seal ends the writing of a file that the caller has pinned: the mapping becomes read-only and the mode of the file 0400.
+// A memfd can't be changed by anyone after; root can still write a named file.
 func (f *File) Seal() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -266,9 +266,9 @@ func (f *File) Seal() error {
 	}
 	f.sealed = true
 	if f.path != "" {
-		return errors.Wrapf(os.Chmod(f.path, 0o444), "seal file %d", f.id)
+		return errors.Wrapf(os.Chmod(f.path, 0o400), "seal file %d", f.id)
 	}
-	if err := unix.Fchmod(f.fd, 0o444); err != nil {
+	if err := unix.Fchmod(f.fd, 0o400); err != nil {
 		return errors.Wrapf(err, "seal file %d", f.id)
 	}
 	const seals = unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL

@@ -94,7 +94,15 @@ func (OSFS) FreeBytes(dir string) (int64, error) {
 	if err := retry(func() error { return unix.Statfs(dir, &st) }); err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	return int64(st.Bavail) * st.Bsize, nil
+	return freeBytes(&st), nil
+}
+
+// freeBytes is -1 for a file system without a size: FUSE and some network ones report zeros all over.
+func freeBytes(st *unix.Statfs_t) int64 {
+	if st.Blocks == 0 {
+		return -1
+	}
+	return int64(st.Bavail) * st.Bsize
 }
 
 // osFile is a descriptor. os.File would do, but continues a short direct read at an unaligned offset, which fails.
