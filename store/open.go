@@ -55,6 +55,9 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	c.wake.janitor, c.wake.evictor = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.wake.grower = make(chan struct{}, 1)
 	c.own.byID = make(map[uint64]*arena.File)
+	if opts.Repair {
+		c.repair = &RepairReport{}
+	}
 	c.mapping.unmap = c.unmap
 	c.mapping.hold()
 	if err := c.open(ctx, seam); err != nil {
@@ -111,21 +114,18 @@ func (c *core) openDir(seam seams) (id [16]byte, err error) {
 			return id, errors.WithMessage(err, "make directory")
 		}
 	}
-	open := seam.catalog
-	if open == nil {
-		open = catalog.Open
-	}
-	if c.catalog, err = open(filepath.Join(c.opts.Dir, catalogueDir)); err != nil {
-		return id, errors.WithMessage(err, "catalogue")
-	}
-	if id, err = c.storeID(); err != nil {
+	if err := c.openCatalogue(filepath.Join(c.opts.Dir, catalogueDir), seam); err != nil {
 		return id, err
 	}
 	fsys := seam.fs
 	if fsys == nil {
 		fsys = ssd.OSFS{}
 	}
+	if id, err = c.storeID(fsys); err != nil {
+		return id, err
+	}
 	o := seam.ssd
+	o.Repair = c.repair != nil
 	o.StoreID, o.QuotaBytes = id, c.opts.SSDBytes
 	if c.tier, err = ssd.Open(fsys, filepath.Join(c.opts.Dir, tierDir), o); err != nil {
 		return id, errors.WithMessage(err, "ssd tier")
@@ -146,15 +146,21 @@ func (c *core) limitSSD() {
 	c.opts.SSDBytes = max(1, (u.FreeBytes+u.DiskBytes)/10*9)
 }
 
-// storeID is the identity that the directory got at its first Open.
-func (c *core) storeID() (id [16]byte, err error) {
+// storeID is the identity that the directory got at its first Open. A repaired catalogue may have lost it: the SSD tier has it too.
+func (c *core) storeID(fsys ssd.FS) (id [16]byte, err error) {
 	v, ok, err := c.catalog.Meta("store-id")
 	if err != nil || ok && len(v) == len(id) {
 		copy(id[:], v)
 		return id, err
 	}
-	if _, err := rand.Read(id[:]); err != nil {
-		return id, err
+	found := false
+	if c.repair != nil {
+		id, found = ssd.StoreID(fsys, filepath.Join(c.opts.Dir, tierDir))
+	}
+	if !found {
+		if _, err := rand.Read(id[:]); err != nil {
+			return id, err
+		}
 	}
 	var b catalog.Batch
 	b.SetMeta("store-id", id[:])

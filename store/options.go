@@ -48,6 +48,11 @@ type Options struct {
 	// negative never does. Default: 2
 	PromoteAfter int
 
+	// Repair opens a directory that Open refuses with ErrCorrupt, with what can be had of it: the readable records of the
+	// catalogue, of which a copy is kept, and objects on the SSD tier whose bytes verify. Objects that were removed may be back.
+	// Store.RepairReport says what was found. Default: false
+	Repair bool
+
 	// PutTimeout is how long an unfinished put without a sign of life holds its key. Default: 30 s
 	PutTimeout time.Duration
 

@@ -44,6 +44,7 @@ type core struct {
 	lock    *dirlock.Lock
 	tier    *ssd.Tier
 	catalog catalog.Catalog
+	repair  *RepairReport // with Options.Repair
 	frees   freeList
 	records recordOrder
 

@@ -30,6 +30,8 @@ type Options struct {
 	QuotaBytes int64
 	// NextFile is a lower bound for the ids of new files. Default: what the directory itself says.
 	NextFile uint32
+	// Repair makes a TIER file that does not verify anew. Default: it is an error.
+	Repair bool
 	// OwnWriters bounds the own data files written at once; each stages 8 MiB. Default: 8.
 	OwnWriters int
 	// ReadaheadBytes is how much of a finished own file is asked into the page cache, where a loader that maps it will
