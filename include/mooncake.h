@@ -240,7 +240,9 @@ int64_t mooncake_store_remove_by_regex(mooncake_store_t store, const char *patte
 int64_t mooncake_store_remove_all(mooncake_store_t store, int force);
 
 /* mooncake_store_register_buffer and mooncake_store_unregister_buffer tell which memory transfers will use. An embedded
- * store copies inside the process and needs neither. Unregistering what is not registered is MOONCAKE_EINVAL. */
+ * store copies inside the process and needs neither. MOONCAKE_EINVAL for memory that overlaps what this client has
+ * registered, which stays as it is; the same range again is 0 and changes nothing. Unregistering what is not registered
+ * is MOONCAKE_EINVAL. */
 int mooncake_store_register_buffer(mooncake_store_t store, void *buffer, size_t size);
 int mooncake_store_unregister_buffer(mooncake_store_t store, void *buffer);
 
@@ -686,18 +688,24 @@ typedef struct mooncake_weight_import {
     const char *model_id;          /* required */
     const char *revision;          /* required */
     const char *source;            /* required: a local directory or a file:// URI */
-    const char *const *include;    /* patterns of file names to take beyond what engines need */
+    const char *const *include;    /* patterns of file names to take that are left out otherwise, see below */
     size_t include_count;
-    const char *const *exclude;    /* patterns of file names to leave out */
+    const char *const *exclude;    /* patterns of file names to leave out; they beat include */
     size_t exclude_count;
-    int code;                      /* take the model's Python files too */
+    int code;                      /* no effect: the model's Python files are always taken */
     int unpinned;                  /* let the store evict the revision */
     int memory_only;               /* in a store with a dir: does not survive the machine's restart */
     int parallel;                  /* files read at a time, at most 8. Default: 2 */
     size_t replica_num;            /* for a cluster. Default: 1 */
+    int follow_links;              /* take what symbolic links out of source lead to. Default: such a link is an error */
 } mooncake_weight_import_t;
 
-/* mooncake_weight_import starts an import, or joins the same one that runs. The operation is cancelled for this caller
+/* Every file of source is taken except those that are known not to be needed: the same weights in another format, version
+ * control, caches, training state. The result and the manifest name each in "skipped", with the reason. A pattern is one of
+ * glob(7), for a whole name or its last element; with a slash at its end it is for all files below a folder. A pattern that
+ * matches no file is MOONCAKE_EINVAL, the exclusion of a file that another one needs MOONCAKE_ESOURCE.
+ *
+ * mooncake_weight_import starts an import, or joins the same one that runs. The operation is cancelled for this caller
  * only, and that of the last caller is done when nothing reads the source any more. What is stored stays for the next
  * import of the revision. Result codes: MOONCAKE_ESOURCE, MOONCAKE_EEXISTS (the revision exists with other bytes),
  * MOONCAKE_ENOSPACE, MOONCAKE_ECANCELED, ... */
@@ -795,7 +803,9 @@ typedef struct mooncake_tensor_list {
     const mooncake_tensor_t *tensors;
 } mooncake_tensor_list_t;
 
-/* mooncake_weight_tensors lists the tensors of a READY revision's safetensors files, by file and offset. */
+/* mooncake_weight_tensors lists the tensors of a READY revision's safetensors files, by file and offset. A name that only
+ * the metadata of its file gives to a tensor (tied weights) is an entry with the same bytes. Where files have tensors of the
+ * same name, FILE:NAME is the name of one of them. */
 int mooncake_weight_tensors(mooncake_weight_t weight, const char *model_id, const char *revision,
                             mooncake_tensor_list_t **tensors_out);
 

@@ -65,6 +65,9 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 		if err = named(err); opts.Dir != "" {
 			err = errors.WithMessage(err, opts.Dir)
 		}
+		if errors.Is(err, ErrCorrupt) && !opts.Repair {
+			err = errors.WithMessage(err, "Options.Repair (mooncake_weight repair) opens what verifies")
+		}
 		return nil, errors.WithMessage(err, "open store")
 	}
 	return &Store{core: c}, nil
@@ -109,10 +112,9 @@ func (c *core) openDir(seam seams) (id [16]byte, err error) {
 	if c.lock, err = dirlock.Acquire(c.opts.Dir); err != nil {
 		return id, err
 	}
-	for _, name := range []string{catalogueDir, tierDir} { // the lock is ours: no other process makes files in them
-		if err := privateDir(filepath.Join(c.opts.Dir, name)); err != nil {
-			return id, errors.WithMessage(err, "make directory")
-		}
+	// The lock is ours: no other process makes files there. The catalogue does the same for its directory.
+	if err := privateDir(filepath.Join(c.opts.Dir, tierDir)); err != nil {
+		return id, errors.WithMessage(err, "make directory")
 	}
 	if err := c.openCatalogue(filepath.Join(c.opts.Dir, catalogueDir), seam); err != nil {
 		return id, err

@@ -78,7 +78,7 @@ func mc_weight_import(e *C.mc_error, h C.uintptr_t, q *C.mooncake_weight_import_
 		return fail(e, err)
 	}
 	request := weight.ImportRequest{Ref: ref, Source: C.GoString(q.source), Include: goStrings(q.include, q.include_count),
-		Exclude: goStrings(q.exclude, q.exclude_count), Code: q.code != 0, Unpinned: q.unpinned != 0,
+		Exclude: goStrings(q.exclude, q.exclude_count), FollowLinks: q.follow_links != 0, Unpinned: q.unpinned != 0,
 		Volatile: q.memory_only != 0, Parallel: int(q.parallel), Replicas: int(min(q.replica_num, math.MaxInt32))}
 	return start(e, out, func(ctx context.Context, op *operation, e *C.mc_error) C.int {
 		if err := op.runImport(ctx, m, request); err != nil {

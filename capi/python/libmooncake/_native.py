@@ -285,6 +285,7 @@ class WeightImport(Sized):
         ("memory_only", c_int),
         ("parallel", c_int),
         ("replica_num", c_size_t),
+        ("follow_links", c_int),
     ]
 
 

@@ -36,6 +36,7 @@ const usageText = `usage: mooncake_weight COMMAND [flags]
   delete  --model-id ID --revision REV                delete a revision that nobody has loaded
   abort   --model-id ID --revision REV                remove an unfinished import
   usage                                               bytes of each revision, shared ones told apart
+  repair                                              open a damaged store with what verifies, and say what that is
 
 The store is --dir, else MOONCAKE_DIR, else "mooncake" in the user's data directory. "COMMAND -h" lists the flags.
 `
@@ -76,6 +77,7 @@ func Main(program string, args []string, out, errOut io.Writer) int {
 	run, ok := map[string]func(*cli, context.Context) error{
 		"import": (*cli).runImport, "check": (*cli).runCheck, "list": (*cli).runList, "load": (*cli).runLoad,
 		"delete": (*cli).runDelete, "abort": (*cli).runAbort, "usage": (*cli).runUsage,
+		"repair": (*cli).runRepair,
 	}[args[0]]
 	if !ok {
 		fmt.Fprintf(errOut, "%s: unknown command %q\n\n%s", filepath.Base(program), args[0], usageText)
@@ -125,18 +127,19 @@ func (c *cli) defineFlags(name, command string) {
 	f.StringVar(&c.dir, "dir", "", "directory of the store (default $MOONCAKE_DIR, else the user's data directory)")
 	f.Int64Var(&c.memory, "memory", 64<<20, "memory budget of the store in bytes")
 	f.BoolVar(&c.json, "json", false, "output for machines")
-	if command != "usage" {
+	if command != "usage" && command != "repair" {
 		f.StringVar(&c.modelID, "model-id", "", "model id, such as org/name")
 	}
-	if command != "usage" && command != "list" {
+	if command != "usage" && command != "list" && command != "repair" {
 		f.StringVar(&c.rev, "revision", "", "revision, any name without a slash")
 	}
 	switch command {
 	case "import":
 		f.StringVar(&c.q.Source, "source", "", "model directory or file:// URI")
-		f.Var(&c.include, "include", "pattern of files to take besides those an engine needs; may be repeated")
-		f.Var(&c.exclude, "exclude", "pattern of files to leave out; may be repeated")
-		f.BoolVar(&c.q.Code, "code", false, "take the model's Python files too")
+		f.Var(&c.include, "include", "pattern of files to take that are left out otherwise, such as 'onnx/'; may be repeated")
+		f.Var(&c.exclude, "exclude", "pattern of files to leave out; beats --include; may be repeated")
+		f.BoolVar(&c.q.Code, "code", false, "no effect: the model's Python files are always taken")
+		f.BoolVar(&c.q.FollowLinks, "follow-links", false, "take what symbolic links out of the source lead to")
 		f.BoolVar(&c.q.Unpinned, "unpinned", false, "let the store evict the revision")
 		f.IntVar(&c.q.Parallel, "parallel", 0, "files read at a time (default 2)")
 	case "check":
