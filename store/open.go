@@ -176,8 +176,9 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 		return memoryError(err)
 	}
 	o := arena.SegmentOptions{
-		DataBytes: addressSpace(c.opts.MemoryBytes), MetaBytes: addressSpace(c.opts.MemoryBytes), StoreID: id, BootID: seam.bootID,
-		SlabBytes: arena.SlabBytes(c.opts.MemoryBytes), Limits: seam.limits,
+		DataBytes: roundUp(c.opts.MemoryBytes, arena.MaxSlabBytes/16), MaxDataBytes: max(64<<30, 4*c.opts.MemoryBytes),
+		MetaBytes: max(c.opts.MemoryBytes, minMetaRegion), StoreID: id, BootID: seam.bootID,
+		SlabBytes: arena.SlabBytes(c.realBudget()), Limits: seam.limits,
 	}
 	attached, err := c.openSegment(id, o)
 	if err != nil {
@@ -203,9 +204,21 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 	return c.firstMemory()
 }
 
-// addressSpace is how far the regions of a segment can grow: beyond the budget of today, so that memory survives an
-// Open with another.
-func addressSpace(budget int64) int64 { return max(64<<30, 4*budget) }
+// realBudget is the budget, or the size of the tmpfs where that is less: only whole slabs can go back to it.
+func (c *core) realBudget() int64 {
+	if c.opts.Dir == "" {
+		return c.opts.MemoryBytes
+	}
+	if size := arena.FileSystemBytes(c.opts.ShmDir); size > 0 {
+		return min(size, c.opts.MemoryBytes)
+	}
+	return c.opts.MemoryBytes
+}
+
+// minMetaRegion is how far the metadata of a segment can grow at least, also under a later budget that is larger than
+// today's. The data region is extended by an Open with a larger budget. Both cost addresses, and file size, in proportion
+// to the budget, which RLIMIT_AS and RLIMIT_FSIZE may bound.
+const minMetaRegion = 512 << 20
 
 // openSegment also decides where memory files of their own go: beside the segment, so that they survive with it.
 func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, err error) {
@@ -226,6 +239,9 @@ func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, 
 	}
 	if c.seg, err = arena.AttachSegment(o); err == nil {
 		return true, nil
+	}
+	if errors.Is(err, arena.ErrLimit) {
+		return false, memoryError(err)
 	}
 	if errors.Is(err, arena.ErrNewerFormat) {
 		return false, errors.WithMessage(ErrNewerFormat, err.Error())

@@ -13,8 +13,12 @@ type Options struct {
 	// is missing. Default: "", memory only
 	Dir string
 
-	// MemoryBytes is the budget for everything in DRAM: objects, their metadata, files of their own, staging. It is
-	// taken from the machine in the background, starting at Open. At least MinMemoryBytes. Default: 1 GiB
+	// MemoryBytes is the budget for everything in DRAM: objects, their metadata, files of their own, staging. A 64th,
+	// 4 MiB at least, stays for metadata and files to grow, and metadata takes 2 MiB at least: 64 MiB have room for 58 of
+	// objects. Usage.LargestObject says how much there is for data. It is taken from the machine in the background,
+	// starting at Open; where the machine has less, that is the budget until it has more. Addresses, and the size of the
+	// segment's file, are taken for the budget twice, or for the budget and 512 MiB. At least MinMemoryBytes.
+	// Default: 1 GiB
 	MemoryBytes int64
 
 	// SSDBytes is the most that the SSD tier takes. Default: 0, 90 % of what the file system has free at

@@ -151,7 +151,11 @@ func (s *Store) request(key string, size int64, opts *PutOptions) (master.Reserv
 		q.SoftUntil = s.now() + int64(opts.SoftPin)
 	}
 	own := size >= s.opts.FileBytes && (opts.OwnFile || opts.Type == Weight)
-	switch limit := s.largest(); {
+	limit := s.largest()
+	if size > limit && size <= limit+s.budget.Used(arena.Metadata) && s.squeezeMeta() > 0 {
+		limit = s.largest()
+	}
+	switch {
 	case opts.Durable && size > s.opts.SSDBytes:
 		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the SSD tier's limit is %d", key, size, s.opts.SSDBytes)
 	case opts.Durable && (own || opts.Type == Weight || size > s.opts.MemoryBytes/2):
@@ -335,10 +339,14 @@ func (s *Store) reserve(ctx context.Context, q master.ReserveRequest) (o master.
 		if err := s.refuseEarly(q); err != nil {
 			return o, nil, err
 		}
-		if file, err = s.newOwnFile(ctx, q.Size); err != nil {
+		switch file, err = s.newOwnFile(ctx, q.Size); {
+		case errors.Is(err, ErrBusy): // as many files are in use as may be: the segment takes the object
+			q.Placement = master.InArena
+		case err != nil:
 			return o, nil, errors.WithMessagef(err, "put %.64q", q.Name)
+		default:
+			q.OwnFile = file.ID()
 		}
-		q.OwnFile = file.ID()
 	}
 	capacity := int64(-1)
 	for try := 0; ; {
@@ -387,7 +395,7 @@ func (s *Store) makeRoom(ctx context.Context, why error, size int64) bool {
 		return s.growMeta(max(metaStep, roundUp(s.budget.Used(arena.Metadata)/8, arena.StepBytes))) == nil ||
 			s.evict(ctx, s.seg.SlabBytes(), 0) > 0
 	case errors.Is(why, status.NoSpace):
-		return s.evict(ctx, size+size/8, size) > 0
+		return s.evict(ctx, size+size/8, size) > 0 || s.askAgain()
 	}
 	return false
 }

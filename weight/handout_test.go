@@ -182,6 +182,14 @@ func TestHandOutRefused(t *testing.T) {
 
 	_, err = e.m.Load(ctx, ref, &LoadOptions{User: "no such user"})
 	require.ErrorIs(t, err, ErrInvalid)
+
+	l = e.load(ref)
+	require.NoError(t, l.HandOut("65534"))
+	require.NotEmpty(t, readable(t, nobody, l.Dir()))
+	require.Contains(t, l.HandedOut(), l.Dir())
+	require.ErrorIs(t, l.HandOut("no such user"), ErrInvalid)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, l.HandOut("65534"), ErrClosed)
 }
 
 // TestHandOutOfMemory refuses: the bytes are where only this user can get to.

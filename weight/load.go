@@ -3,6 +3,7 @@ package weight
 import (
 	"context"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/pkg/errors"
@@ -70,6 +71,26 @@ func (m *Manager) Load(ctx context.Context, ref Ref, opts *LoadOptions) (*Loaded
 	return l, nil
 }
 
+// HandOut does later what LoadOptions.User does. It may be called for several users.
+func (l *Loaded) HandOut(user string) error {
+	to, err := findUser(user)
+	if err != nil {
+		return errors.WithMessagef(err, "hand out %v", l.d.ref)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return errors.WithMessage(ErrClosed, "hand out: closed already")
+	}
+	opened, err := l.m.handOut(l.d, to)
+	for _, dir := range opened {
+		if !slices.Contains(l.opened, dir) {
+			l.opened = append(l.opened, dir)
+		}
+	}
+	return errors.WithMessagef(err, "hand out %v", l.d.ref)
+}
+
 // whole refuses a revision with a bad file. One that lost its files because it is just being deleted is not damaged: its
 // manifest went before them, so a second look tells.
 func (m *Manager) whole(ctx context.Context, ref Ref, depth Depth) (err error) {
@@ -88,8 +109,12 @@ func (m *Manager) whole(ctx context.Context, ref Ref, depth Depth) (err error) {
 // Dir is the directory's path.
 func (l *Loaded) Dir() string { return l.d.path }
 
-// HandedOut are the directories that LoadOptions.User can enter because of this load. Of Dir, he can read the files too.
-func (l *Loaded) HandedOut() []string { return l.opened }
+// HandedOut are the directories that another user can enter because of this load. Of Dir, he can read the files too.
+func (l *Loaded) HandedOut() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.opened)
+}
 
 // Manifest is the manifest of the loaded revision.
 func (l *Loaded) Manifest() *Manifest { return l.d.man }

@@ -248,6 +248,7 @@ static uintptr_t good(call *c, const char *type, const char *name) {
     if (NAME("pattern")) return (uintptr_t)"^zzz";
     if (NAME("model_id")) return (uintptr_t)model;
     if (NAME("revision")) return (uintptr_t)revision;
+    if (NAME("user")) return (uintptr_t)"0";
     if (NAME("name")) return (uintptr_t)(ends(f->name, "_open_file") ? "model.safetensors" : "a");
     if (NAME("size_out")) return (uintptr_t)&c->size_out;
     if (NAME("fd_out")) return (uintptr_t)&c->fd;

@@ -240,7 +240,7 @@ class Tensors(Handle, Mapping[str, Tensor]):
 
 class Loaded(Handle):
     """A loaded revision: dir is a directory of its files under their own names, at the same path each time, and
-    os.fspath gives it too. Large files are the store's own, hard-linked: everything in it is read-only. It stays until
+    os.fspath gives it too. Its last element tells model and revision. Only this user can read it, see hand_out. Large files are the store's own, hard-linked: everything in it is read-only. It stays until
     this is closed or dropped, and until no process is left that inherited lock_fd."""
 
     def __init__(self, weights: Weights, native: _native.Loaded) -> None:
@@ -260,6 +260,11 @@ class Loaded(Handle):
         """Give the directory up. TamperedError if a file of it was changed. A second close does nothing."""
         if self._finalizer.detach():
             check(_lib.mooncake_loaded_close(_byref(self._native)))
+
+    def hand_out(self, user: Union[str, int]) -> None:
+        """Let another user read the directory, until it goes: a name, or a number that may have ":group" behind it.
+        InvalidError names what is in the way, such as a directory above the store's that the user can't enter."""
+        check(_lib.mooncake_loaded_hand_out(_byref(self._native), _string(str(user))))
 
     def detach(self) -> int:
         """close, but that the directory stays for whoever has the returned descriptor open or inherits it: the program

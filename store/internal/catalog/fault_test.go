@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -156,4 +157,31 @@ func TestFormat1(t *testing.T) {
 	_, err := Open(dir)
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.ErrorContains(t, err, markName)
+}
+
+// TestFileSizeLimit writes past RLIMIT_FSIZE in a process that would die of SIGXFSZ: an error that names the limit.
+func TestFileSizeLimit(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "c")
+	out, err := exec.Command("sh", "-c", `ulimit -f 64; trap - XFSZ; exec "$0" -test.run '^TestFileSizeLimitChild$' -test.v "$1"`, os.Args[0], dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "RLIMIT_FSIZE", "%s", out)
+	c, err := Open(dir)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+}
+
+func TestFileSizeLimitChild(t *testing.T) {
+	dir := os.Args[len(os.Args)-1]
+	if !filepath.IsAbs(dir) {
+		t.Skip("a part of TestFileSizeLimit")
+	}
+	c, err := Open(dir)
+	require.NoError(t, err)
+	defer c.Close()
+	for err == nil {
+		var b Batch
+		b.Put(&Record{Key: "k", Group: string(make([]byte, 4000))})
+		err = c.Apply(&b, false)
+	}
+	fmt.Println(err)
 }
