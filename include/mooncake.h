@@ -769,7 +769,7 @@ int mooncake_loaded_close(mooncake_loaded_t *loaded);
  * user is a name, or a number that may have ":group" behind it. It needs POSIX access control lists, and files that are
  * the store's own, hard-linked. MOONCAKE_EINVAL names what is in the way, such as a directory above the store's dir that
  * the user can't enter. */
-int mooncake_loaded_hand_out(mooncake_loaded_t *loaded, const char *user);
+int mooncake_loaded_hand_out(const mooncake_loaded_t *loaded, const char *user);
 
 /* mooncake_loaded_detach is close, but that the directory stays for whoever has *fd_out open or inherits it: the
  * program that this process turns into by exec, also if that closes it. MOONCAKE_EINVAL, and it stays loaded, if the bytes

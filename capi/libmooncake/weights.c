@@ -130,7 +130,7 @@ int mooncake_loaded_close(mooncake_loaded_t *loaded) {
     return result;
 }
 
-int mooncake_loaded_hand_out(mooncake_loaded_t *loaded, const char *user) {
+int mooncake_loaded_hand_out(const mooncake_loaded_t *loaded, const char *user) {
     ENTER(1);
     NOTNULL(loaded);
     TEXT(user);
