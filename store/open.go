@@ -292,23 +292,6 @@ func (c *core) startWorkers() {
 	}
 }
 
-// Close ends the store. Operations in progress finish first; background work stops. What is in memory stays in shared
-// memory when the store has a directory, for the next Open on this boot; objects that are only in memory don't
-// survive a reboot unless Sync wrote them. The memory of views and files that are still open stays mapped, and the
-// directory locked, until they are closed. A store that has failed is left as a crash would leave it, and what is stuck in
-// it for longer than a few seconds is not waited for: then Close says so. A second Close returns the result of the first.
-func (s *Store) Close() error {
-	c := s.core
-	c.closing.Lock()
-	defer c.closing.Unlock()
-	if c.closing.done {
-		return c.closing.err
-	}
-	c.closing.done = true
-	c.closing.err = c.shut()
-	return c.closing.err
-}
-
 // closeDir brings catalogue and SSD tier to rest. What a failed store believes to be free is left to the next Open.
 func (c *core) closeDir() (err error) {
 	if c.opts.Dir == "" {

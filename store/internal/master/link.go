@@ -78,6 +78,7 @@ func (m *Master) linkTo(now int64, h uint64, r Ref, q *LinkRequest, rq *ReserveR
 	m.mem.seal(r, rec)
 	s.insert(h, r)
 	atomic.StoreUint64(&rec.word, with(loadWord(rec)|FlagLink, Committed))
+	m.committedMember(rec)
 	s.usage.add(rec, loadWord(rec), 1)
 	return m.object(r, rec, loadWord(rec)), nil
 }
