@@ -51,6 +51,11 @@ func (c *rocks) open(h how) error {
 		if err != nil {
 			return err
 		}
+		if !marked {
+			if err := checkUnmarked(c.dir); err != nil {
+				return err
+			}
+		}
 		if err := peekFormat(c.dir, marked); err != nil {
 			return err
 		}
