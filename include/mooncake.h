@@ -240,7 +240,9 @@ int64_t mooncake_store_remove_by_regex(mooncake_store_t store, const char *patte
 int64_t mooncake_store_remove_all(mooncake_store_t store, int force);
 
 /* mooncake_store_register_buffer and mooncake_store_unregister_buffer tell which memory transfers will use. An embedded
- * store copies inside the process and needs neither. Unregistering what is not registered is MOONCAKE_EINVAL. */
+ * store copies inside the process and needs neither. MOONCAKE_EINVAL for memory that overlaps what this client has
+ * registered, which stays as it is; the same range again is 0 and changes nothing. Unregistering what is not registered
+ * is MOONCAKE_EINVAL. */
 int mooncake_store_register_buffer(mooncake_store_t store, void *buffer, size_t size);
 int mooncake_store_unregister_buffer(mooncake_store_t store, void *buffer);
 
@@ -686,18 +688,24 @@ typedef struct mooncake_weight_import {
     const char *model_id;          /* required */
     const char *revision;          /* required */
     const char *source;            /* required: a local directory or a file:// URI */
-    const char *const *include;    /* patterns of file names to take beyond what engines need */
+    const char *const *include;    /* patterns of file names to take that are left out otherwise, see below */
     size_t include_count;
-    const char *const *exclude;    /* patterns of file names to leave out */
+    const char *const *exclude;    /* patterns of file names to leave out; they beat include */
     size_t exclude_count;
-    int code;                      /* take the model's Python files too */
+    int code;                      /* no effect: the model's Python files are always taken */
     int unpinned;                  /* let the store evict the revision */
     int memory_only;               /* in a store with a dir: does not survive the machine's restart */
     int parallel;                  /* files read at a time, at most 8. Default: 2 */
     size_t replica_num;            /* for a cluster. Default: 1 */
+    int follow_links;              /* take what symbolic links out of source lead to. Default: such a link is an error */
 } mooncake_weight_import_t;
 
-/* mooncake_weight_import starts an import, or joins the same one that runs. The operation is cancelled for this caller
+/* Every file of source is taken except those that are known not to be needed: the same weights in another format, version
+ * control, caches, training state. The result and the manifest name each in "skipped", with the reason. A pattern is one of
+ * glob(7), for a whole name or its last element; with a slash at its end it is for all files below a folder. A pattern that
+ * matches no file is MOONCAKE_EINVAL, the exclusion of a file that another one needs MOONCAKE_ESOURCE.
+ *
+ * mooncake_weight_import starts an import, or joins the same one that runs. The operation is cancelled for this caller
  * only, and that of the last caller is done when nothing reads the source any more. What is stored stays for the next
  * import of the revision. Result codes: MOONCAKE_ESOURCE, MOONCAKE_EEXISTS (the revision exists with other bytes),
  * MOONCAKE_ENOSPACE, MOONCAKE_ECANCELED, ... */
@@ -739,8 +747,8 @@ int mooncake_weight_usage(mooncake_weight_t weight, char **json_out);
 int mooncake_weight_delete(mooncake_weight_t weight, const char *model_id, const char *revision);
 int mooncake_weight_abort(mooncake_weight_t weight, const char *model_id, const char *revision);
 
-/* A loaded revision: a directory of its files under their own names, at the same path each time. Large files are the
- * store's own, hard-linked: no byte is copied. */
+/* A loaded revision: a directory of its files under their own names, at the same path each time, whose last element
+ * tells model and revision. Large files are the store's own, hard-linked: no byte is copied. */
 typedef struct mooncake_loaded {
     size_t struct_size;
     uint64_t handle;               /* 0 when closed */
@@ -757,9 +765,15 @@ int mooncake_weight_load(mooncake_weight_t weight, const char *model_id, const c
  * and more, was changed. Smaller ones are copies, made anew by each first load. */
 int mooncake_loaded_close(mooncake_loaded_t *loaded);
 
+/* mooncake_loaded_hand_out lets another user read the directory, until it goes: nobody but the store's user can otherwise.
+ * user is a name, or a number that may have ":group" behind it. It needs POSIX access control lists, and files that are
+ * the store's own, hard-linked. MOONCAKE_EINVAL names what is in the way, such as a directory above the store's dir that
+ * the user can't enter. */
+int mooncake_loaded_hand_out(const mooncake_loaded_t *loaded, const char *user);
+
 /* mooncake_loaded_detach is close, but that the directory stays for whoever has *fd_out open or inherits it: the
- * program that this process turns into by exec. MOONCAKE_EINVAL, and it stays loaded, if the bytes are only in this
- * process's memory. */
+ * program that this process turns into by exec, also if that closes it. MOONCAKE_EINVAL, and it stays loaded, if the bytes
+ * are only in this process's memory. */
 int mooncake_loaded_detach(mooncake_loaded_t *loaded, int *fd_out);
 
 /* One file of a revision, read by offset. */
@@ -789,7 +803,9 @@ typedef struct mooncake_tensor_list {
     const mooncake_tensor_t *tensors;
 } mooncake_tensor_list_t;
 
-/* mooncake_weight_tensors lists the tensors of a READY revision's safetensors files, by file and offset. */
+/* mooncake_weight_tensors lists the tensors of a READY revision's safetensors files, by file and offset. A name that only
+ * the metadata of its file gives to a tensor (tied weights) is an entry with the same bytes. Where files have tensors of the
+ * same name, FILE:NAME is the name of one of them. */
 int mooncake_weight_tensors(mooncake_weight_t weight, const char *model_id, const char *revision,
                             mooncake_tensor_list_t **tensors_out);
 

@@ -241,7 +241,7 @@ func named(err error) error {
 	for _, n := range [...]struct{ below, name error }{
 		{dirlock.ErrHeld, ErrLocked}, {catalog.ErrLocked, ErrLocked},
 		{catalog.ErrNewerFormat, ErrNewerFormat}, {ssd.ErrNewerFormat, ErrNewerFormat}, {arena.ErrNewerFormat, ErrNewerFormat},
-		{catalog.ErrCorrupt, ErrCorrupt}, {ssd.ErrCorrupt, ErrCorrupt}, {ssd.ErrForeign, ErrCorrupt},
+		{catalog.ErrCorrupt, ErrCorrupt}, {ssd.ErrCorrupt, ErrCorrupt}, {ssd.ErrForeign, ErrCorrupt}, {ssd.ErrTruncated, ErrCorrupt},
 		{catalog.ErrNoSpace, ErrNoSpace}, {ssd.ErrNoSpace, ErrNoSpace}, {catalog.ErrUnavailable, ErrUnavailable},
 		{ssd.ErrTooManyWriters, ErrBusy},
 	} {

@@ -51,6 +51,7 @@ func (c *core) fail(err error) {
 	if !c.failure.err.CompareAndSwap(nil, &err) {
 		return
 	}
+	c.gate.grace.Store(false)
 	c.gate.refusal.CompareAndSwap(nil, &err)
 	close(c.failure.happened)
 	c.quit()
@@ -94,13 +95,18 @@ func (c *core) shut() error {
 
 func (c *core) shutNow() (err error) {
 	defer status.Recover(&err)
+	c.awaitPuts()
 	if !c.gate.close(&c.failure.gaveUp) {
 		return nil // nobody waits for it
 	}
+	c.closing.noteIdle()
 	c.quit()
 	c.done.Wait()
+	aborted := c.abortUnfinished()
 	c.feed.close()
-	err = c.closeDir()
+	if err = c.closeDir(); err == nil && c.closing.graceful {
+		err = aborted.orNil()
+	}
 	c.mapping.drop()
 	return err
 }

@@ -16,7 +16,9 @@ import (
 
 // File is a path at which an object's bytes can be opened, mapped or hard-linked by any process while it is open. The
 // file is the store's own: open it read-only. A hard link shares it, so that writing through a link corrupts the
-// object; Close notices a change and quarantines the replica. Close exactly once: copies of a File are the same file.
+// object; Close notices a change and quarantines the replica. Files and the directories that they lie in belong to the
+// store's user, and no other can read them (root excepted): package weight says how a revision is handed to another user.
+// Close exactly once: copies of a File are the same file.
 type File struct{ *filing }
 
 // filing is what all copies of a File share.
@@ -100,13 +102,23 @@ func (f *File) openMemory(ctx context.Context) error {
 		return changed(f.path, known, stamp)
 	}
 	if verify || !ok {
-		var buf [1][]byte
-		if err := f.r.verifyMemory(ctx, f.s.pieces(&f.r.o, buf[:0])); err != nil {
+		if err := f.r.verifyOwnFile(ctx); err != nil {
 			return err
 		}
 		f.s.stamps.put(memoryStamp(file.ID()), stamp)
 	}
 	return nil
+}
+
+// verifyOwnFile compares a memory file with the object's checksums.
+func (r *reading) verifyOwnFile(ctx context.Context) error {
+	file, err := r.s.pin(&r.o)
+	if err != nil {
+		return err
+	}
+	defer unpinFile(file)
+	var buf [1][]byte
+	return r.verifyMemory(ctx, r.s.pieces(&r.o, buf[:0]))
 }
 
 // openSSD hands out the SSD tier's file, unchanged since it was written.
@@ -159,6 +171,7 @@ func (f *File) materialise(ctx context.Context) error {
 	if err = f.r.read(ctx, file.Bytes(), 0); err == nil {
 		err = file.Seal()
 	}
+	file.Unpin()
 	if err == nil {
 		f.handed, err = f.s.stampOf(file)
 	}
@@ -244,6 +257,7 @@ func (c *core) seal(file *arena.File) error {
 	if err := file.Seal(); err != nil {
 		return err
 	}
+	file.Unpin() // the put has written its bytes
 	id, err := c.stampOf(file)
 	if err == nil {
 		c.stamps.put(memoryStamp(file.ID()), id)

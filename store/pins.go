@@ -38,7 +38,7 @@ func (s *Store) SetPins(key string, change PinChange) error {
 	return s.rewrite([]string{key})
 }
 
-// SetGroupPins changes the pins of all members of a group in one step.
+// SetGroupPins changes the pins of all members of a group with one command.
 func (s *Store) SetGroupPins(group string, change PinChange) error {
 	stripe, err := s.gate.enter()
 	if err != nil {
@@ -221,7 +221,7 @@ func (s *Store) Group(group string) ([]string, error) {
 	return s.m.Group(s.key(group))
 }
 
-// RemoveGroup removes all members of a group in one step, or none: a member that is leased, read or still being
+// RemoveGroup removes all members of a group in one instant, or none: a member that is leased, read or still being
 // written is named in the error. force overrides leases and readers.
 func (s *Store) RemoveGroup(group string, force bool) (removed []string, err error) {
 	stripe, err := s.gate.enter()

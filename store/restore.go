@@ -21,12 +21,7 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 	var live liveSpace
 	owners := linkOwners{at: make(map[ssd.Loc]master.Ref), newest: make(map[master.Key]uint64)}
 	count := int64(0)
-	err := c.scanBatches(ctx, func(r *catalog.Record) error {
-		if r.Flags&catalog.FlagLink != 0 {
-			links = append(links, cloneRecord(r))
-			owners.newest[linkKey(&links[len(links)-1])] = r.Gen // those of a key come in rising order
-			return nil
-		}
+	restore := func(r *catalog.Record) error {
 		older, kept, err := c.restoreRecord(r)
 		if err != nil {
 			return err
@@ -46,12 +41,25 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 		live.add(r, r.Key)
 		owners.checkGroup(c, r)
 		return nil
+	}
+	err := c.scanBatches(ctx, func(r *catalog.Record) error {
+		if r.Flags&catalog.FlagLink != 0 {
+			links = append(links, cloneRecord(r))
+			owners.newest[linkKey(&links[len(links)-1])] = r.Gen // those of a key come in rising order
+			return nil
+		}
+		return restore(r)
 	})
 	if err != nil {
 		return err
 	}
 	for i := range links {
 		if err := c.restoreLink(&links[i], &live, &owners, &stale); err != nil {
+			return err
+		}
+	}
+	if c.repair.damaged() {
+		if err := c.adopt(ctx, &live, restore); err != nil {
 			return err
 		}
 	}
@@ -111,13 +119,14 @@ func (c *core) dropOlds(owners *linkOwners) {
 	}
 }
 
-// scanCatalogue is the catalogue's scan. A record that does not verify is left out: its object is lost, the rest is
-// not. A scan that ended early is an error: what it did not see must not be taken for gone.
+// scanCatalogue is the catalogue's scan. A record that does not verify is an error, and so is a scan that ended early: what was
+// not seen must not be taken for gone. A repair leaves such records out.
 func (c *core) scanCatalogue(ctx context.Context, fn func(*catalog.Record) error) error {
 	err := c.catalog.Scan(ctx, fn)
 	var skipped *catalog.SkippedError
-	if errors.As(err, &skipped) && skipped.Newer == nil {
+	if errors.As(err, &skipped) && skipped.Newer == nil && c.repair != nil {
 		c.counters.corruptRecords.add(int64(skipped.Records))
+		c.repair.SkippedRecords += int64(skipped.Records)
 		return nil
 	}
 	return errors.WithMessage(err, "catalogue")

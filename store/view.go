@@ -28,7 +28,8 @@ type viewing struct {
 	size   int64
 	pieces [][]byte
 	one    [1][]byte
-	copied bool // one is mapped for this view alone
+	file   *arena.File // pinned, nil unless the bytes are in one
+	copied bool        // one is mapped for this view alone
 	closed bool
 	mu     sync.Mutex
 }
@@ -45,8 +46,8 @@ func newView(s *Store, holder master.Ref, size int64) *View {
 }
 
 // View borrows an object's bytes. One that is only on SSD is brought to memory first if there is room, else copied; a
-// machine that has no memory for the copy is ErrMemoryLimit. An object that eight million readers have open is ErrBusy
-// for the next one. Bytes of objects up to SlabBytes, and of those in files of
+// machine that has no memory for the copy is ErrMemoryLimit, and an object in a file of its own that can't be mapped because
+// too many others are in use is ErrBusy, and so is one that eight million readers have open. Bytes of objects up to SlabBytes, and of those in files of
 // their own, are one piece. opts may be nil.
 func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View, error) {
 	r, err := s.acquire(key, opts)
@@ -60,9 +61,13 @@ func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View,
 		return s.viewAfterBadMemory(ctx, &r, err)
 	}
 	v := newView(s, r.o.Holder(), r.o.Size)
+	if v.file, err = s.pin(&r.o); err != nil {
+		return s.viewAfterBadMemory(ctx, &r, err)
+	}
 	v.pieces = s.pieces(&r.o, v.one[:0])
 	if r.mustVerify() {
 		if err := r.verifyMemory(ctx, v.pieces); err != nil {
+			unpinFile(v.file)
 			return s.viewAfterBadMemory(ctx, &r, err)
 		}
 	}
@@ -96,11 +101,17 @@ func (s *Store) borrowRange(ctx context.Context, r *reading, off, n int64) *View
 		return nil
 	}
 	v := newView(s, r.o.Holder(), n)
+	file, err := s.pin(&r.o)
+	if err != nil {
+		return nil
+	}
 	all := s.pieces(&r.o, v.one[:0])
 	pieces, at := seek(all, off)
 	if n > int64(len(pieces[0]))-at || r.mustVerify() && r.verifyPieces(ctx, all, off, n) != nil {
+		unpinFile(file)
 		return nil
 	}
+	v.file = file
 	v.one[0] = pieces[0][at : at+n : at+n]
 	v.pieces = v.one[:]
 	return v
@@ -156,6 +167,10 @@ func (s *Store) viewOfSSD(ctx context.Context, r *reading) (*View, error) {
 			s.m.Release(r.o.Holder())
 			r.o = o
 			v := newView(s, o.Holder(), o.Size)
+			if v.file, err = s.pin(&o); err != nil {
+				r.release()
+				return nil, r.failed(err)
+			}
 			v.pieces = s.pieces(&o, v.one[:0])
 			r.hit(TierSSD, v.size)
 			return r.opened(v), nil
@@ -213,7 +228,8 @@ func (v *View) Close() error {
 		err = arena.UnmapPrivate(v.one[0])
 		v.s.mapping.copies.Add(-v.size)
 	}
-	v.pieces, v.one[0] = nil, nil
+	unpinFile(v.file)
+	v.pieces, v.one[0], v.file = nil, nil, nil
 	v.s.unpin(v.holder)
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/pkg/errors"
 
@@ -16,7 +17,7 @@ type Depth int
 
 const (
 	Quick Depth = iota // every file is present, has its size, and has a replica that is not quarantined
-	Deep               // and every byte is what the manifest says
+	Deep               // and every byte is what the manifest says, JSON that engines read parses, and no part of the model is missing
 )
 
 // Report is what Check found.
@@ -66,7 +67,52 @@ func (m *Manager) Check(ctx context.Context, ref Ref, depth Depth) (*Report, err
 		r.OK = r.OK && problem == ""
 		r.Files = append(r.Files, FileReport{f.Name, f.Size, problem})
 	}
+	if depth == Deep && r.OK && len(r.Files) > 0 {
+		return r, m.checkParts(ctx, man, r)
+	}
 	return r, nil
+}
+
+// checkParts looks for parts of the model that its files name and that are not there, which an older import let pass. What is
+// wrong is in the report, with the file that names what is missing.
+func (m *Manager) checkParts(ctx context.Context, man *Manifest, r *Report) error {
+	names := make([]string, len(man.Files))
+	for i, f := range man.Files {
+		names[i] = f.Name
+	}
+	p := newParts(names)
+	p.read = func(name string, limit int64) ([]byte, error) {
+		f, _ := man.File(name)
+		if f.Size > limit {
+			return nil, errors.WithMessagef(ErrSource, "%d bytes, limit %d", f.Size, limit)
+		}
+		return m.readWhole(ctx, f)
+	}
+	for _, f := range man.Files {
+		in, err := m.formatOf(ctx, f)
+		if err != nil {
+			return errors.WithMessagef(err, "check %v: file %q", man.Ref(), f.Name)
+		}
+		p.formats[f.Name] = in
+	}
+	err := p.checkIndexes(nil)
+	if err == nil {
+		err = p.check()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, ErrSource):
+		return errors.WithMessagef(err, "check %v", man.Ref())
+	}
+	r.OK = false
+	named := 0
+	var by partError
+	if errors.As(err, &by) {
+		named = max(0, slices.IndexFunc(r.Files, func(f FileReport) bool { return f.Name == by.name }))
+	}
+	r.Files[named].Problem = err.Error()
+	return nil
 }
 
 // problem is what a look at the metadata finds.
@@ -93,7 +139,7 @@ const checkBytes = 4 << 20
 
 // deepProblem reads a file whole, verified, and compares its SHA-256.
 func (m *Manager) deepProblem(ctx context.Context, f File, buf []byte) (string, error) {
-	h := sha256.New()
+	h, text := sha256.New(), new(jsonScanner)
 	read := []store.RangeRead{{Key: f.Key}}
 	for off := int64(0); off < f.Size; off += int64(len(buf)) {
 		p := buf[:min(int64(len(buf)), f.Size-off)]
@@ -108,9 +154,18 @@ func (m *Manager) deepProblem(ctx context.Context, f File, buf []byte) (string, 
 			return err.Error(), nil
 		}
 		_, _ = h.Write(p)
+		if engineJSON(f.Name) {
+			_, _ = text.Write(p)
+		}
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != f.SHA256 {
 		return fmt.Sprintf("SHA-256 %s, the manifest says %s", got, f.SHA256), nil
+	}
+	if !engineJSON(f.Name) {
+		return "", nil
+	}
+	if err := text.Close(); err != nil {
+		return err.Error(), nil
 	}
 	return "", nil
 }

@@ -88,7 +88,7 @@ func (m *Manager) claim(ref Ref) (release func(), err error) {
 // that is READY or one that the next Open goes on erasing.
 func (m *Manager) erase(ctx context.Context, ref Ref) error {
 	now := time.Now().UTC()
-	r := record{Version: FormatVersion, ModelID: ref.ModelID, Revision: ref.Revision, Deleting: true, Started: now, Touched: now}
+	r := record{Version: baseVersion, ModelID: ref.ModelID, Revision: ref.Revision, Deleting: true, Started: now, Touched: now}
 	if err := m.putJSON(ctx, ref.recordKey(), r); err != nil {
 		return err
 	}

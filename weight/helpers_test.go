@@ -106,6 +106,8 @@ func (e *env) put(size int, seed uint64) {
 	e.mem.Put("config.json", []byte(`{}`))
 }
 
+const mainIndex = "model.safetensors.index.json"
+
 const shard1, shard2 = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 
 func (e *env) request(r Ref) ImportRequest { return ImportRequest{Ref: r, Source: "mem://m"} }

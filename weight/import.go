@@ -18,12 +18,21 @@ type ImportRequest struct {
 	// Source is a local directory, a file:// URI, or a location that Options.Sources knows.
 	Source string
 
-	// Include and Exclude are path.Match patterns on a file's name or its last element. Exclude beats Include, which
-	// beats the rules of which files an engine needs. Default: none
+	// Include and Exclude are path.Match patterns on a file's name or its last element; one that ends in a slash is for all
+	// files below a folder. Without them an import takes every file except those that are known not to be needed: the same
+	// weights in another format, version control, caches, training state. ImportResult.Skipped and the manifest have each, with
+	// the reason. Include takes such files too; Exclude beats Include. A pattern that matches no file is ErrInvalid; an Exclude
+	// of a file that another one needs, a shard that an index names for example, is ErrSource. Default: none
 	Include []string
 	Exclude []string
 
-	// Code takes the model's Python files too. Default: false
+	// FollowLinks takes files that symbolic links out of the source lead to, and the directories that links lead to.
+	// Without it a link out of the source is an error; those of the Hugging Face cache into its blobs are always followed.
+	// Default: false
+	FollowLinks bool
+
+	// Code had to be set for the model's Python files to be taken. They are taken always, so that it has no effect; Exclude
+	// with "*.py" leaves them out.
 	Code bool
 
 	// Unpinned leaves the hard pin off: the store may evict the revision. Default: false
@@ -64,7 +73,7 @@ func (q *ImportRequest) check() error {
 // same reports whether two requests ask for the same work.
 func (q *ImportRequest) same(o *ImportRequest) bool {
 	return q.Ref == o.Ref && q.Source == o.Source && slices.Equal(q.Include, o.Include) && slices.Equal(q.Exclude, o.Exclude) &&
-		q.Code == o.Code && q.Unpinned == o.Unpinned && q.Volatile == o.Volatile && q.Replicas == o.Replicas
+		q.FollowLinks == o.FollowLinks && q.Unpinned == o.Unpinned && q.Volatile == o.Volatile && q.Replicas == o.Replicas
 }
 
 // Progress is how far an import is.
@@ -242,6 +251,9 @@ func (i *Import) importAll(ctx context.Context) (*ImportResult, error) {
 		return nil, err
 	}
 	defer func() { _ = src.Close() }()
+	if err := i.followLinks(src); err != nil {
+		return nil, err
+	}
 	i.from = src.String()
 	c, err := i.plan(ctx, src)
 	if err != nil {
@@ -264,8 +276,20 @@ func (i *Import) importAll(ctx context.Context) (*ImportResult, error) {
 		return nil, err
 	}
 	r.Read = i.read.Load()
-	r.Manifest, err = i.publish(ctx, files)
+	r.Manifest, err = i.publish(ctx, files, c.skipped)
 	return r, err
+}
+
+func (i *Import) followLinks(src source.Source) error {
+	if !i.q.FollowLinks {
+		return nil
+	}
+	f, ok := src.(source.LinkFollower)
+	if !ok {
+		return errors.WithMessagef(ErrInvalid, "%s: this source has no links to follow", src)
+	}
+	f.FollowLinks()
+	return nil
 }
 
 // plan lists the source, chooses files and checks that they are a whole model.
@@ -275,11 +299,10 @@ func (i *Import) plan(ctx context.Context, src source.Source) (*choice, error) {
 		return nil, err
 	}
 	i.setPhase("checking")
-	index, shards, err := readIndex(ctx, src, l)
-	if err != nil {
+	if err := checkSizes(l); err != nil {
 		return nil, err
 	}
-	c, err := choose(l, &i.q, shards, index)
+	c, err := choose(ctx, src, l, &i.q)
 	if err != nil {
 		return nil, err
 	}
@@ -287,23 +310,12 @@ func (i *Import) plan(ctx context.Context, src source.Source) (*choice, error) {
 	if err != nil {
 		return nil, err
 	}
-	if formatOf(c.files) == nil {
+	if !c.hasWeights() {
 		return nil, errors.WithMessagef(ErrSource, "%s: no weights among its %d files", src, len(l.Files))
 	}
 	i.files.Store(int64(len(c.files)))
 	i.bytes.Store(total)
-	return c, checkContents(ctx, src, c, i.q.Exclude)
-}
-
-// checkContents finds what an engine would stumble over.
-func checkContents(ctx context.Context, src source.Source, c *choice, exclude []string) error {
-	if err := checkShards(ctx, src, c, exclude); err != nil {
-		return err
-	}
-	if err := checkTorchIndex(ctx, src, c, exclude); err != nil {
-		return err
-	}
-	return checkPointers(ctx, src, c)
+	return c, checkContents(ctx, src, l, c)
 }
 
 // begin refuses an import that has no room, and writes the record that says that one is under way.
@@ -322,7 +334,7 @@ func (i *Import) begin(ctx context.Context, src source.Source, c *choice) error 
 		return err
 	}
 	now := time.Now().UTC()
-	r := record{Version: FormatVersion, ModelID: i.q.ModelID, Revision: i.q.Revision, Source: i.from, Started: now,
+	r := record{Version: baseVersion, ModelID: i.q.ModelID, Revision: i.q.Revision, Source: i.from, Started: now,
 		Touched: now, Files: len(c.files), Size: i.bytes.Load()}
 	if rec != nil {
 		r.Started = rec.Started
@@ -333,9 +345,12 @@ func (i *Import) begin(ctx context.Context, src source.Source, c *choice) error 
 func (i *Import) durable() bool { return i.m.durable && !i.q.Volatile }
 
 // publish writes the manifest, which makes the revision READY, and removes the traces of the import.
-func (i *Import) publish(ctx context.Context, files []File) (*Manifest, error) {
-	man := &Manifest{Version: FormatVersion, ModelID: i.q.ModelID, Revision: i.q.Revision, Source: i.from,
-		Status: Ready, Files: files}
+func (i *Import) publish(ctx context.Context, files []File, skipped []Skipped) (*Manifest, error) {
+	man := &Manifest{Version: baseVersion, ModelID: i.q.ModelID, Revision: i.q.Revision, Source: i.from,
+		Status: Ready, Files: files, Skipped: skipped}
+	if len(skipped) > 0 {
+		man.Version = FormatVersion
+	}
 	for _, f := range files {
 		man.Size += f.Size
 	}

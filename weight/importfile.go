@@ -336,7 +336,7 @@ func (s *storing) link(ctx context.Context, f File, target string) error {
 }
 
 func receiptOf(file File, f source.Info) []byte {
-	p, err := json.Marshal(receipt{Version: FormatVersion, Name: file.Name, Size: file.Size, SHA256: file.SHA256, Identity: identity(f)})
+	p, err := json.Marshal(receipt{Version: baseVersion, Name: file.Name, Size: file.Size, SHA256: file.SHA256, Identity: identity(f)})
 	if err != nil {
 		panic("weight: BUG: " + err.Error())
 	}

@@ -24,20 +24,24 @@ func TestLocalLinks(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(src, "real", "w"), p, 0o644))
 	require.NoError(t, os.Symlink("real/w", filepath.Join(src, "w.safetensors")))
 	require.NoError(t, os.WriteFile(filepath.Join(out, "secret"), []byte("{}"), 0o644))
-	require.NoError(t, os.Symlink(filepath.Join(out, "secret"), filepath.Join(src, "NOTES")))
+	require.NoError(t, os.Symlink("nothing", filepath.Join(src, "NOTES")))
+	require.NoError(t, os.Symlink("loop", filepath.Join(src, "loop")))
 	require.NoError(t, unix.Mkfifo(filepath.Join(src, "pipe"), 0o644))
 	r, err := m.Import(ctx, ImportRequest{Ref: ref, Source: src})
 	require.NoError(t, err)
-	require.Equal(t, []string{"w.safetensors"}, names(r.Manifest.Files))
-	require.Equal(t, sha(p), r.Manifest.Files[0].SHA256)
+	require.Equal(t, []string{"real/w", "w.safetensors"}, names(r.Manifest.Files))
+	require.Equal(t, sha(p), r.Manifest.Files[1].SHA256)
 	left := map[string]string{}
 	for _, s := range r.Skipped {
 		left[s.Name] = s.Reason
 	}
-	require.Contains(t, left["NOTES"], "refused")
+	require.Contains(t, left["NOTES"], `leads to "nothing"`)
+	require.Contains(t, left["loop"], "refused")
 	require.Contains(t, left["pipe"], "FIFO")
 
 	for name, make := range map[string]func(path string) error{
+		"notes to elsewhere": func(p string) error { return os.Symlink(filepath.Join(out, "secret"), p) },
+		"linked folder":      func(p string) error { return os.Symlink(out, p) },
 		"config.json":        func(p string) error { return os.Symlink(filepath.Join(out, "secret"), p) },
 		"tokenizer.json":     func(p string) error { return unix.Mkfifo(p, 0o644) },
 		"vocab.json":         func(p string) error { return os.Symlink("nothing", p) },
@@ -51,10 +55,47 @@ func TestLocalLinks(t *testing.T) {
 		} else {
 			require.Error(t, err, name)
 			require.ErrorContains(t, err, name)
+			if target, err2 := os.Readlink(filepath.Join(src, name)); err2 == nil {
+				require.ErrorContains(t, err, target)
+			}
 		}
 		require.NoError(t, os.Remove(filepath.Join(src, name)))
 	}
 	require.NoError(t, m.Delete(ctx, Ref{"m", "2"}))
+}
+
+// TestFollowLinks imports a directory of links to another: the error without FollowLinks names the link, its target and the
+// option.
+func TestFollowLinks(t *testing.T) {
+	ctx := context.Background()
+	m, _ := openTest(t, store.Options{})
+	src, out := t.TempDir(), t.TempDir()
+	p := shard(map[string]int{"a": 2 * mib}, 1)
+	require.NoError(t, os.WriteFile(filepath.Join(out, "w"), p, 0o644))
+	require.NoError(t, os.Mkdir(filepath.Join(out, "pooling"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(out, "pooling", "config.json"), []byte("{}"), 0o644))
+	require.NoError(t, os.Symlink(filepath.Join(out, "w"), filepath.Join(src, "model.safetensors")))
+	require.NoError(t, os.Symlink(filepath.Join(out, "pooling"), filepath.Join(src, "1_Pooling")))
+	q := ImportRequest{Ref: ref, Source: src}
+	_, err := m.Import(ctx, q)
+	require.ErrorIs(t, err, source.ErrRefused)
+	for _, part := range []string{"1_Pooling", filepath.Join(out, "pooling"), "FollowLinks", "--follow-links"} {
+		require.ErrorContains(t, err, part)
+	}
+	q.FollowLinks = true
+	r, err := m.Import(ctx, q)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1_Pooling/config.json", "model.safetensors"}, names(r.Manifest.Files))
+	rep, err := m.Check(ctx, ref, Deep)
+	require.NoError(t, err)
+	require.NoError(t, rep.Err())
+
+	e := newEnv(t, store.Options{})
+	e.put(1000, 1)
+	q = e.request(ref)
+	q.FollowLinks = true
+	_, err = e.m.Import(ctx, q)
+	require.ErrorIs(t, err, ErrInvalid, "a source without links")
 }
 
 // TestHubCache imports a snapshot of the Hugging Face cache: links into its blobs, whose names are digests.
@@ -72,6 +113,17 @@ func TestHubCache(t *testing.T) {
 	r, err := m.Import(ctx, ImportRequest{Ref: ref, Source: snapshot})
 	require.NoError(t, err)
 	require.Equal(t, sha(p), r.Manifest.Files[0].SHA256)
+	require.NoError(t, os.WriteFile(filepath.Join(snapshot, "config.json"), []byte("{}"), 0o644))
+	r, err = m.Import(ctx, ImportRequest{Ref: Ref{"org/m", "folder"}, Source: root}) // of the repository: its only snapshot
+	require.NoError(t, err)
+	require.Equal(t, []string{"config.json", "model.safetensors"}, names(r.Manifest.Files))
+	require.Equal(t, snapshot, r.Manifest.Source)
+	other := filepath.Join(root, "snapshots", strings.Repeat("cd", 20))
+	require.NoError(t, os.Mkdir(other, 0o755))
+	_, err = m.Import(ctx, ImportRequest{Ref: Ref{"org/m", "which"}, Source: root})
+	require.ErrorContains(t, err, "name one of these")
+	require.ErrorContains(t, err, snapshot)
+	require.ErrorContains(t, err, other)
 
 	bad := append([]byte(nil), p...)
 	bad[len(bad)-1] ^= 1 // the blob's name says something else

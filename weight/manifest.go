@@ -9,10 +9,16 @@ import (
 	"strings"
 
 	"github.com/pkg/errors"
+
+	"github.com/kvcache-ai/mooncake-go/artifact/source"
 )
 
-// FormatVersion is the version of the manifest that this package writes and the newest that it reads.
-const FormatVersion = 1
+// FormatVersion is the newest version of the manifest that this package writes and reads. Version 2 added the files that were
+// left out; a manifest without any is written as version 1, which older programs read too.
+const FormatVersion = 2
+
+// baseVersion is that of a manifest that names no file that was left out, and of records and receipts.
+const baseVersion = 1
 
 // MaxFiles and maxManifestBytes bound a manifest.
 const (
@@ -30,6 +36,10 @@ type Manifest struct {
 	Status   State  `json:"status"` // always READY
 	Size     int64  `json:"total_size"`
 	Files    []File `json:"files"` // by name
+
+	// Skipped are the files of the source that the import left out, by name, with the reasons. A manifest of version 1 has
+	// none: nothing was left out, or an older program made it.
+	Skipped []Skipped `json:"skipped,omitempty"`
 }
 
 // File is a file of a revision.
@@ -83,6 +93,9 @@ func (m *Manifest) validate() error {
 	}
 	if m.Version < 1 || m.Status != Ready || len(m.Files) > MaxFiles {
 		return errors.Errorf("version %d, status %q, %d files", m.Version, m.Status, len(m.Files))
+	}
+	if len(m.Skipped) > 0 && m.Version < FormatVersion || len(m.Skipped) > source.MaxFiles {
+		return errors.Errorf("version %d with %d files left out", m.Version, len(m.Skipped))
 	}
 	var total int64
 	for i, f := range m.Files {

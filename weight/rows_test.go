@@ -44,11 +44,14 @@ func TestRows(t *testing.T) {
 	e := newEnv(t, store.Options{Dir: t.TempDir()})
 	e.put(2*mib, 1)
 	e.mem.Put("vocab.txt", nil)
-	e.mem.Put("README.md", []byte("left out"))
+	e.mem.Put("README.md", []byte("taken"))
+	e.mem.Put("optimizer.pt", []byte("left out"))
 	r := Ref{"m", "r"}
 	res := e.doImport(r)
-	require.Equal(t, "config.json "+shard1+" "+shard2+" "+mainIndex+" vocab.txt", strings.Join(names(res.Manifest.Files), " "))
-	require.Equal(t, []Skipped{{"README.md", "not needed by an engine"}}, res.Skipped)
+	require.Equal(t, "README.md config.json "+shard1+" "+shard2+" "+mainIndex+" vocab.txt", strings.Join(names(res.Manifest.Files), " "))
+	require.Equal(t, []Skipped{{"optimizer.pt", "training state"}}, res.Skipped)
+	require.Equal(t, res.Skipped, res.Manifest.Skipped)
+	require.Equal(t, FormatVersion, res.Manifest.Version)
 
 	// The keys in the store and those of the manifest are the same, no more and no less.
 	want := []string{"weight:m:r:manifest"}
@@ -102,7 +105,8 @@ func TestRows(t *testing.T) {
 	require.False(t, info.HardPin)
 }
 
-// goldenManifest is the stored form, byte for byte. It changes only with FormatVersion.
+// goldenManifest is the stored form of a manifest that names no file left out, byte for byte: version 1, which every program
+// reads.
 const goldenManifest = `{
  "format_version": 1,
  "model_id": "org/<m> & ünï",
@@ -150,6 +154,31 @@ func TestGoldenManifest(t *testing.T) {
 	again, err := man.Encode()
 	require.NoError(t, err)
 	require.Equal(t, want, string(again))
+
+	e.mem.Put(".git/config", []byte("x"))
+	e.mem.Put("w.bin", w)
+	two := Ref{r.ModelID, "2"}
+	e.doImport(two)
+	p, err = e.s.Get(context.Background(), two.ManifestKey(), nil)
+	require.NoError(t, err)
+	want = strings.ReplaceAll(strings.ReplaceAll(want, "a%3Ab%25:", "2:"), "a:b%", "2")
+	want = strings.Replace(want, `"format_version": 1`, `"format_version": 2`, 1)
+	want = strings.TrimSuffix(want, "\n}\n") + `,
+ "skipped": [
+  {
+   "name": ".git/",
+   "reason": "version control"
+  },
+  {
+   "name": "w.bin",
+   "reason": "weights in another format: w.safetensors is taken"
+  }
+ ]
+}
+`
+	require.Equal(t, want, string(p), "version 2 names what was left out")
+	_, err = ParseManifest([]byte(strings.Replace(want, `"format_version": 2`, `"format_version": 1`, 1)))
+	require.ErrorIs(t, err, ErrUnreadable)
 }
 
 func fmtOnce(format, s string) string { return strings.Replace(format, "%s", s, 1) }

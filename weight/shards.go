@@ -3,8 +3,7 @@ package weight
 import (
 	"context"
 	"io"
-	"slices"
-	"strings"
+	"path"
 
 	"github.com/pkg/errors"
 
@@ -12,86 +11,18 @@ import (
 	"github.com/kvcache-ai/mooncake-go/artifact/source"
 )
 
-// mainIndex is the index that is taken when a model has several.
-const mainIndex = "model.safetensors.index.json"
-
-// readIndex finds the safetensors index of a model directory, if it has one, and the shards that it names.
-func readIndex(ctx context.Context, src source.Source, l *source.Listing) (name string, shards map[string]bool, err error) {
-	var info source.Info
-	for _, f := range l.Files {
-		if !strings.HasSuffix(f.Name, indexSuffix) || strings.Contains(f.Name, "/") {
-			continue
-		}
-		if name == "" || f.Name == mainIndex {
-			name, info = f.Name, f
-		}
-	}
-	if name == "" {
-		return "", nil, nil
-	}
-	x, err := parseIndex(ctx, src, info)
-	if err != nil {
-		return "", nil, errors.WithMessagef(err, "file %q", name)
-	}
-	shards = make(map[string]bool)
-	for _, s := range x.Shards() {
-		shards[s] = true
-	}
-	return name, shards, nil
-}
-
-func parseIndex(ctx context.Context, src source.Source, info source.Info) (*safetensors.Index, error) {
-	if info.Size < 0 {
-		return nil, errors.WithMessage(ErrSource, "the source does not know its size")
-	}
-	if info.Size > safetensors.MaxIndexBytes {
-		return nil, errors.WithMessagef(ErrSource, "%d bytes, limit %d", info.Size, int64(safetensors.MaxIndexBytes))
-	}
-	p, err := readSmall(ctx, src, info)
-	if err != nil {
-		return nil, err
-	}
-	x, err := safetensors.ParseIndex(p)
-	return x, notAModel(err)
-}
-
-// readSmall reads a file whose size is bounded already.
-func readSmall(ctx context.Context, src source.Source, info source.Info) ([]byte, error) {
+// readSmall reads the first n bytes of a file, which n bounds.
+func readSmall(ctx context.Context, src source.Source, info source.Info, n int64) ([]byte, error) {
 	f, err := src.Open(ctx, info)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	p := make([]byte, info.Size)
+	p := make([]byte, n)
 	if n, err := f.ReadAt(ctx, p, 0); n < len(p) {
 		return nil, err
 	}
 	return p, nil
-}
-
-// torchIndex is the index of a model in PyTorch's format.
-const torchIndex = "pytorch_model.bin.index.json"
-
-// checkTorchIndex makes sure that the shards which a PyTorch index names are there.
-func checkTorchIndex(ctx context.Context, src source.Source, c *choice, exclude []string) error {
-	i := slices.IndexFunc(c.files, func(f source.Info) bool { return f.Name == torchIndex })
-	if i < 0 {
-		return nil
-	}
-	x, err := parseIndex(ctx, src, c.files[i])
-	if err != nil {
-		return errors.WithMessagef(err, "file %q", torchIndex)
-	}
-	have := make(map[string]bool, len(c.files))
-	for _, f := range c.files {
-		have[f.Name] = true
-	}
-	for _, shard := range x.Shards() {
-		if !have[shard] && !matches(exclude, shard) {
-			return errors.WithMessagef(sourceError{safetensors.ErrMissingShard}, "file %q: %.128q", torchIndex, shard)
-		}
-	}
-	return nil
 }
 
 // maxPointerBytes is more than a git LFS pointer has.
@@ -103,7 +34,7 @@ func checkPointers(ctx context.Context, src source.Source, c *choice) error {
 		if f.Size == 0 || f.Size > maxPointerBytes {
 			continue
 		}
-		p, err := readSmall(ctx, src, f)
+		p, err := readSmall(ctx, src, f, f.Size)
 		if err == nil {
 			_, err = safetensors.ParseIndex(p) // which knows them; what it says of other files means nothing
 			if !errors.Is(err, safetensors.ErrLFSPointer) {
@@ -115,17 +46,11 @@ func checkPointers(ctx context.Context, src source.Source, c *choice) error {
 	return nil
 }
 
-// checkShards reads the header of every shard and compares the index with them: what an engine would stumble over is
-// found before anything is stored.
-func checkShards(ctx context.Context, src source.Source, c *choice, exclude []string) error {
-	headers := make(map[string]*safetensors.Header)
+// checkHeaders reads the header of every file in safetensors format.
+func checkHeaders(ctx context.Context, src source.Source, c *choice) error {
 	tensors := 0
-	var index source.Info
 	for _, f := range c.files {
-		if f.Name == c.index {
-			index = f
-		}
-		if !c.shards[f.Name] {
+		if c.formats[f.Name] != safetensorsFormat {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -135,25 +60,91 @@ func checkShards(ctx context.Context, src source.Source, c *choice, exclude []st
 		if err != nil {
 			return errors.WithMessagef(err, "file %q", f.Name)
 		}
-		headers[f.Name] = h
+		c.headers[f.Name] = h
 		tensors += len(h.Tensors)
 	}
-	if len(headers) > 0 && tensors == 0 {
-		return errors.WithMessagef(ErrSource, "no tensor in %d safetensors files", len(headers))
+	if len(c.headers) > 0 && tensors == 0 {
+		return errors.WithMessagef(ErrSource, "no tensor in %d safetensors files", len(c.headers))
 	}
-	if index.Name == "" {
-		return nil
-	}
-	x, err := parseIndex(ctx, src, index)
-	if err != nil {
-		return errors.WithMessagef(err, "file %q", index.Name)
-	}
-	for name, shard := range x.WeightMap { // shards that were left out on purpose are not missing
-		if matches(exclude, shard) {
-			delete(x.WeightMap, name)
+	return nil
+}
+
+// checkJSON parses the files that engines parse.
+func checkJSON(ctx context.Context, src source.Source, c *choice) error {
+	for _, f := range c.files {
+		if !engineJSON(f.Name) {
+			continue
+		}
+		if err := checkJSONFile(ctx, src, f); err != nil {
+			return errors.WithMessagef(err, "file %q", f.Name)
 		}
 	}
-	return errors.WithMessagef(notAModel(x.Validate(headers)), "file %q", index.Name)
+	return nil
+}
+
+func checkJSONFile(ctx context.Context, src source.Source, info source.Info) error {
+	f, err := src.Open(ctx, info)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	r, err := f.NewReader(ctx, 0, -1)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	s := new(jsonScanner)
+	if _, err := io.CopyBuffer(s, struct{ io.Reader }{r}, make([]byte, min(info.Size+1, 64<<10))); err != nil {
+		return err
+	}
+	if err := s.Close(); err != nil {
+		return errors.WithMessage(ErrSource, err.Error())
+	}
+	return nil
+}
+
+// checkContents finds what an engine would stumble over before anything is stored: pointers instead of files, damaged
+// headers and JSON, shards and parts that other files name and that are not there.
+func checkContents(ctx context.Context, src source.Source, l *source.Listing, c *choice) error {
+	if err := checkPointers(ctx, src, c); err != nil {
+		return err
+	}
+	if err := checkHeaders(ctx, src, c); err != nil {
+		return err
+	}
+	p := c.parts(ctx, src, l)
+	if err := p.checkIndexes(c.headers); err != nil {
+		return err
+	}
+	if err := checkJSON(ctx, src, c); err != nil {
+		return err
+	}
+	return p.check()
+}
+
+// parts are the files that an import takes.
+func (c *choice) parts(ctx context.Context, src source.Source, l *source.Listing) *parts {
+	infos, names := make(map[string]source.Info, len(c.files)), make([]string, 0, len(c.files))
+	for _, f := range c.files {
+		infos[f.Name] = f
+		names = append(names, f.Name)
+	}
+	p := newParts(names)
+	p.formats = c.formats
+	p.read = func(name string, limit int64) ([]byte, error) {
+		f := infos[name]
+		if f.Size > limit {
+			return nil, errors.WithMessagef(ErrSource, "%d bytes, limit %d", f.Size, limit)
+		}
+		return readSmall(ctx, src, f, f.Size)
+	}
+	p.why = func(name string) string {
+		if why := c.out[name]; why != "" {
+			return " is left out: " + why
+		}
+		return ""
+	}
+	return p
 }
 
 func readHeader(ctx context.Context, src source.Source, info source.Info) (*safetensors.Header, error) {
@@ -185,12 +176,41 @@ func (m *Manager) tensorsOf(ctx context.Context, f File) ([]Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Tensor, len(h.Tensors))
-	for i, t := range h.Tensors {
+	aliases := h.Aliases()
+	out := make([]Tensor, 0, len(h.Tensors)+len(aliases))
+	for _, t := range h.Tensors {
 		off, n := h.FileRange(t)
-		out[i] = Tensor{Name: t.Name, DType: t.DType.String(), Shape: t.Shape, File: f.Name, Off: off, Len: n}
+		out = append(out, Tensor{Name: t.Name, DType: t.DType.String(), Shape: t.Shape, File: f.Name, Off: off, Len: n})
+	}
+	for _, name := range aliases {
+		t, _ := h.Resolve(name)
+		off, n := h.FileRange(t)
+		out = append(out, Tensor{Name: name, DType: t.DType.String(), Shape: t.Shape, File: f.Name, Off: off, Len: n, AliasOf: t.Name})
 	}
 	return out, nil
+}
+
+// formatOf is sniff for a file in the store.
+func (m *Manager) formatOf(ctx context.Context, f File) (format, error) {
+	base := path.Base(f.Name)
+	if !sniffed(f.Name, f.Size) || f.Size == 0 {
+		return formatOfName(base), nil
+	}
+	p := make([]byte, min(f.Size, safetensors.SniffBytes))
+	if _, err := (storeReader{ctx, m, f}).ReadAt(p, 0); err != nil {
+		return noWeights, err
+	}
+	return formatOf(base, p), nil
+}
+
+// readWhole reads a file in the store whose size is bounded already.
+func (m *Manager) readWhole(ctx context.Context, f File) ([]byte, error) {
+	p := make([]byte, f.Size)
+	if len(p) == 0 {
+		return p, nil
+	}
+	_, err := (storeReader{ctx, m, f}).ReadAt(p, 0)
+	return p, err
 }
 
 // storeReader reads a file of a revision for code that takes no context.

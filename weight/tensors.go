@@ -2,11 +2,13 @@ package weight
 
 import (
 	"context"
+	"path"
 	"strings"
 	"sync/atomic"
 
 	"github.com/pkg/errors"
 
+	"github.com/kvcache-ai/mooncake-go/artifact/safetensors"
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
@@ -18,6 +20,10 @@ type Tensor struct {
 	File  string  `json:"file"`
 	Off   int64   `json:"offset"`
 	Len   int64   `json:"bytes"`
+
+	// AliasOf is the name under which the file stores the tensor, when Name is another one that only the file's metadata
+	// gives to it (tied weights). Empty otherwise.
+	AliasOf string `json:"alias_of,omitempty"`
 }
 
 // index is the tensors of a revision by name, and in the order of their files and offsets.
@@ -25,13 +31,15 @@ type index struct {
 	list   []Tensor
 	keys   []string // of the files that the tensors of list are in
 	byName map[string]int
-	gen    uint64 // of the manifest
+	both   map[string]int // a second tensor with a name of byName that does not count before it
+	gen    uint64         // of the manifest
 }
 
 // maxIndexes bounds the revisions whose tensors are remembered.
 const maxIndexes = 16
 
-// Tensors lists the tensors of a READY revision's safetensors files, by file and offset. Only headers are read.
+// Tensors lists the tensors of a READY revision's safetensors files, by file and offset; an alias follows its file's tensors.
+// Which files are in that format, their content says. Only headers are read.
 func (m *Manager) Tensors(ctx context.Context, ref Ref) ([]Tensor, error) {
 	x, err := m.index(ctx, ref)
 	if err != nil {
@@ -40,7 +48,9 @@ func (m *Manager) Tensors(ctx context.Context, ref Ref) ([]Tensor, error) {
 	return append([]Tensor(nil), x.list...), nil
 }
 
-// Tensor finds a tensor by name.
+// Tensor finds a tensor by name. Of equal names that in the folder nearest to the top counts, and in one folder that of a file
+// that an index names, or that is no variant (model.safetensors before model.fp16.safetensors). A name that does not decide
+// is ErrInvalid; FILE:NAME always does.
 func (m *Manager) Tensor(ctx context.Context, ref Ref, name string) (Tensor, error) {
 	t, _, err := m.tensor(ctx, ref, name)
 	if err != nil {
@@ -55,11 +65,28 @@ func (m *Manager) tensor(ctx context.Context, ref Ref, name string) (t *Tensor, 
 	if err != nil {
 		return nil, "", errors.WithMessagef(err, "tensor %.128q", name)
 	}
-	i, ok := x.byName[name]
-	if !ok {
-		return nil, "", errors.WithMessagef(ErrNoTensor, "%v has no tensor %.128q", ref, name)
+	i, err := x.find(name)
+	if err != nil {
+		return nil, "", errors.WithMessagef(err, "%v", ref)
 	}
 	return &x.list[i], x.keys[i], nil
+}
+
+// find is the place of a tensor, by NAME or FILE:NAME.
+func (x *index) find(name string) (int, error) {
+	i, ok := x.byName[name]
+	if other, both := x.both[name]; both {
+		return 0, errors.WithMessagef(ErrInvalid, "tensor %.128q is in %q and in %q: ask for FILE:NAME", name, x.list[i].File, x.list[other].File)
+	}
+	if ok {
+		return i, nil
+	}
+	for i, t := range x.list {
+		if len(name) == len(t.File)+1+len(t.Name) && strings.HasPrefix(name, t.File+":") && strings.HasSuffix(name, t.Name) {
+			return i, nil
+		}
+	}
+	return 0, errors.WithMessagef(ErrNoTensor, "no tensor %.128q", name)
 }
 
 // ReadTensor copies the bytes of a tensor into dst, which may be larger, and returns their number.
@@ -134,23 +161,10 @@ func (m *Manager) index(ctx context.Context, ref Ref) (*index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x = &index{gen: info.Generation, byName: make(map[string]int)}
-	for _, f := range man.Files {
-		if !strings.HasSuffix(f.Name, safetensorsSuffix) {
-			continue
-		}
-		tensors, err := m.tensorsOf(ctx, f)
-		if err != nil {
-			return nil, errors.WithMessagef(err, "file %q", f.Name)
-		}
-		for _, t := range tensors {
-			if other, ok := x.byName[t.Name]; ok {
-				return nil, errors.WithMessagef(ErrSource, "tensor %.128q is in %q and in %q", t.Name, x.list[other].File, f.Name)
-			}
-			x.byName[t.Name] = len(x.list)
-			x.list, x.keys = append(x.list, t), append(x.keys, f.Key)
-		}
+	if x, err = m.readIndex(ctx, man); err != nil {
+		return nil, err
 	}
+	x.gen = info.Generation
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.mu.tensors) >= maxIndexes {
@@ -158,4 +172,100 @@ func (m *Manager) index(ctx context.Context, ref Ref) (*index, error) {
 	}
 	m.mu.tensors[ref] = x
 	return x, nil
+}
+
+// readIndex reads the headers of a revision's safetensors files.
+func (m *Manager) readIndex(ctx context.Context, man *Manifest) (*index, error) {
+	x := &index{byName: make(map[string]int), both: make(map[string]int)}
+	named, err := m.namedShards(ctx, man)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range man.Files {
+		in, err := m.formatOf(ctx, f)
+		if err != nil {
+			return nil, errors.WithMessagef(err, "file %q", f.Name)
+		}
+		if in != safetensorsFormat || f.Size == 0 {
+			continue
+		}
+		tensors, err := m.tensorsOf(ctx, f)
+		if err != nil {
+			return nil, errors.WithMessagef(err, "file %q", f.Name)
+		}
+		for _, t := range tensors {
+			x.list, x.keys = append(x.list, t), append(x.keys, f.Key)
+		}
+	}
+	for i := range x.list {
+		x.add(i, named)
+	}
+	return x, nil
+}
+
+// add makes a tensor known by its name, unless another one counts before it.
+func (x *index) add(i int, named map[string]bool) {
+	name := x.list[i].Name
+	other, ok := x.byName[name]
+	if !ok {
+		x.byName[name] = i
+		return
+	}
+	switch precedence(x.list[i], x.list[other], named) {
+	case 1:
+		x.byName[name] = i
+		delete(x.both, name)
+	case 0:
+		x.both[name] = i
+	}
+}
+
+// precedence is 1 if a counts before b, -1 if b does before a, 0 if nothing decides.
+func precedence(a, b Tensor, named map[string]bool) int {
+	if depth := strings.Count(b.File, "/") - strings.Count(a.File, "/"); depth != 0 {
+		return max(-1, min(1, depth))
+	}
+	if named[a.File] != named[b.File] {
+		if named[a.File] {
+			return 1
+		}
+		return -1
+	}
+	if (a.AliasOf == "") != (b.AliasOf == "") {
+		if a.AliasOf == "" {
+			return 1
+		}
+		return -1
+	}
+	first, _ := stem(a.File)
+	second, _ := stem(b.File)
+	switch {
+	case strings.HasPrefix(second, first+"."):
+		return 1
+	case strings.HasPrefix(first, second+"."):
+		return -1
+	}
+	return 0
+}
+
+// namedShards are the files that an index of the revision names.
+func (m *Manager) namedShards(ctx context.Context, man *Manifest) (map[string]bool, error) {
+	named := make(map[string]bool)
+	for _, f := range man.Files {
+		if indexFormat(path.Base(f.Name)) != safetensorsFormat || f.Size > safetensors.MaxIndexBytes {
+			continue
+		}
+		p, err := m.readWhole(ctx, f)
+		if err != nil {
+			return nil, errors.WithMessagef(err, "file %q", f.Name)
+		}
+		x, err := safetensors.ParseIndex(p)
+		if err != nil {
+			continue // the headers alone have to do
+		}
+		for _, shard := range x.Shards() {
+			named[path.Join(path.Dir(f.Name), shard)] = true
+		}
+	}
+	return named, nil
 }

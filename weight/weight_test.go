@@ -49,8 +49,8 @@ func sortedKeys(m map[string]int) (keys []string) {
 	return keys
 }
 
-// model writes a small sharded model: two shards of size bytes each, index, config, tokenizer, an empty file and some
-// that an import leaves out.
+// model writes a small sharded model: two shards of size bytes each, index, config, tokenizer, code, an empty
+// file, and one that an import leaves out.
 func model(t testing.TB, size int, seed uint64) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func model(t testing.TB, size int, seed uint64) string {
 	index, _ := json.Marshal(map[string]any{"metadata": map[string]int{"total_size": 2 * size}, "weight_map": weightMap})
 	write("model.safetensors.index.json", index)
 	write("config.json", []byte(`{"architectures":["Test"]}`))
-	write("tokenizer.json", bytes.Repeat([]byte("t"), 3000))
+	write("tokenizer.json", []byte(`{"vocab":"`+strings.Repeat("t", 3000)+`"}`))
 	write("merges.txt", nil)
 	write("pytorch_model.bin", []byte("other format"))
 	write("stray.safetensors", shard(map[string]int{"x": 4}, 9))
@@ -109,12 +109,12 @@ func TestImportLoad(t *testing.T) {
 			src := model(t, 3<<20, 1)
 			r, err := m.Import(ctx, ImportRequest{Ref: ref, Source: src})
 			require.NoError(t, err)
-			require.Equal(t, 6, len(r.Manifest.Files), r.Manifest.Files)
+			require.Equal(t, 9, len(r.Manifest.Files), r.Manifest.Files)
 			var left []string
 			for _, s := range r.Skipped {
 				left = append(left, s.Name)
 			}
-			require.Equal(t, "README.md modeling.py pytorch_model.bin stray.safetensors", strings.Join(left, " "))
+			require.Equal(t, "pytorch_model.bin", strings.Join(left, " "))
 
 			rep, err := m.Check(ctx, ref, Deep)
 			require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestImportLoad(t *testing.T) {
 			require.NoError(t, err)
 			entries, err := os.ReadDir(l.Dir())
 			require.NoError(t, err)
-			require.Len(t, entries, 6)
+			require.Len(t, entries, 9)
 			for _, e := range entries {
 				want, err := os.ReadFile(filepath.Join(src, e.Name()))
 				require.NoError(t, err)

@@ -15,6 +15,7 @@ var (
 	ErrTruncated      = fmt.Errorf("file is cut short (%w)", ErrInvalid)
 	ErrTrailing       = fmt.Errorf("bytes after the last tensor (%w)", ErrInvalid)
 	ErrHeaderTooLarge = fmt.Errorf("header too large (%w)", ErrInvalid)
+	ErrOtherFormat    = fmt.Errorf("not in safetensors format (%w)", ErrInvalid)
 	ErrLFSPointer     = fmt.Errorf("a git LFS pointer instead of the file (%w)", ErrInvalid) // see LFSPointerError
 
 	// The header.

@@ -57,6 +57,35 @@ func (h *Header) Tensor(name string) (Tensor, bool) {
 	return h.Tensors[i], true
 }
 
+// Resolve finds a tensor by its name or by an alias: the writers of tied weights store one of several equal tensors, and
+// keep the names of the others in __metadata__, as {"lm_head.weight": "embed.weight"} (save_model of safetensors.torch).
+// A tensor's own name counts before an alias; "format" names the framework and is never one.
+func (h *Header) Resolve(name string) (Tensor, bool) {
+	if t, ok := h.Tensor(name); ok {
+		return t, true
+	}
+	kept, ok := h.Metadata[name]
+	if !ok || name == formatKey {
+		return Tensor{}, false
+	}
+	return h.Tensor(kept)
+}
+
+// Aliases returns the names that only __metadata__ gives to tensors, sorted. Resolve finds each.
+func (h *Header) Aliases() []string {
+	var names []string
+	for name := range h.Metadata {
+		if _, ok := h.byName[name]; ok {
+			continue
+		}
+		if _, ok := h.Resolve(name); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // DataSize is the number of bytes of all tensors.
 func (h *Header) DataSize() int64 {
 	if len(h.Tensors) == 0 {

@@ -90,7 +90,7 @@ func (x *Index) Validate(headers map[string]*Header) error {
 	for _, name := range slices.Sorted(maps.Keys(x.WeightMap)) {
 		shard := x.WeightMap[name]
 		if h := headers[shard]; h != nil {
-			if _, ok := h.Tensor(name); !ok {
+			if _, ok := h.Resolve(name); !ok {
 				found.add(ErrMissingTensor, quote(name)+" in shard "+quote(shard))
 			}
 		}

@@ -308,3 +308,55 @@ func TestD12LFSPointer(t *testing.T) {
 	require.ErrorAs(t, err, &pointer)
 	require.Equal(t, LFSPointerError{Size: -1}, *pointer)
 }
+
+// TestAliases reads tied weights as save_model of safetensors.torch writes them: one tensor, the other name in the metadata.
+func TestAliases(t *testing.T) {
+	const head = `{"__metadata__":{"format":"pt","lm_head.weight":"embed.weight","also":"embed.weight","note":"no tensor","embed.weight":"norm"},`
+	h, err := read(file(head+`"embed.weight":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"norm":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}`, 1, 2, 3))
+	require.NoError(t, err)
+	require.Equal(t, []string{"also", "lm_head.weight"}, h.Aliases())
+	for name, want := range map[string]string{"lm_head.weight": "embed.weight", "also": "embed.weight", "embed.weight": "embed.weight", "norm": "norm"} {
+		got, ok := h.Resolve(name)
+		require.True(t, ok, name)
+		require.Equal(t, want, got.Name)
+	}
+	for _, name := range []string{"note", "format", "none", ""} {
+		_, ok := h.Resolve(name)
+		require.False(t, ok, name)
+	}
+	h, err = read(file(`{"__metadata__":{"format":"pt"},"pt":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 1))
+	require.NoError(t, err)
+	require.Empty(t, h.Aliases(), "format names a framework, also when a tensor is called like one")
+
+	x, err := ParseIndex([]byte(`{"weight_map":{"embed.weight":"m","lm_head.weight":"m"}}`))
+	require.NoError(t, err)
+	h, err = read(file(`{"__metadata__":{"lm_head.weight":"embed.weight"},"embed.weight":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 1))
+	require.NoError(t, err)
+	require.NoError(t, x.Validate(map[string]*Header{"m": h}), "an index may list an alias")
+}
+
+// TestOtherFormatIsNamed reads files of other formats under a name that ends in .safetensors.
+func TestOtherFormatIsNamed(t *testing.T) {
+	tar := make([]byte, 1024)
+	copy(tar[257:], "ustar")
+	for want, b := range map[Kind][]byte{
+		KindZip: []byte("PK\x03\x04\x00\x00\x08\x08\x00\x00\x00\x00archive/data.pkl"), KindPickle: []byte("\x80\x02}q\x00(X\x01\x00\x00\x00aq"),
+		KindGGUF: []byte("GGUF\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00"), KindHDF5: []byte("\x89HDF\r\n\x1a\n\x00\x00\x00"),
+		KindGzip: []byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x00"), KindHTML: []byte("<!DOCTYPE html><html></html>"), KindTar: tar,
+		KindNumPy: []byte("\x93NUMPY\x01\x00v\x00{'descr'"),
+	} {
+		require.Equal(t, want, Sniff(b))
+		_, err := ReadHeader(bytes.NewReader(b), int64(len(b)))
+		require.ErrorIs(t, err, ErrOtherFormat)
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, string(want))
+	}
+	good := file(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 1)
+	require.Equal(t, KindSafetensors, Sniff(good))
+	for n := range good {
+		require.Contains(t, []Kind{KindUnknown, KindSafetensors}, Sniff(good[:n]))
+	}
+	// A header whose length has the bytes of another format's beginning is still a header.
+	long := append([]byte("\x1f\x8b\x00\x00\x00\x00\x00\x00"), '{')
+	require.Equal(t, KindSafetensors, Sniff(long))
+}

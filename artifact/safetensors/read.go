@@ -16,13 +16,16 @@ const firstReadBytes = 64 << 10
 // negative size means unknown: then what follows the header is not checked, see Header.FileSize. The length is compared
 // with MaxHeaderBytes and the size before memory for it is allocated.
 //
-// Errors: those of r; those of ParseHeader; LFSPointerError.
+// Errors: those of r; those of ParseHeader; LFSPointerError; ErrOtherFormat for a file that is recognised as another format.
 func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	first, err := readFirst(r, size)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkPointer(first); err != nil {
+		return nil, err
+	}
+	if err := checkKind(first); err != nil {
 		return nil, err
 	}
 	if len(first) < lengthBytes {

@@ -19,12 +19,16 @@ import (
 //
 //   - a link to a file inside the root is followed; a link to a directory is not listed;
 //   - a link out of the root is refused, except into the blobs folder of the Hugging Face cache folder that the root is a
-//     snapshot of (see cacheBlobs);
+//     snapshot of (see cacheBlobs), or after FollowLinks, which also lists the directories that links lead to;
 //   - devices, FIFOs and sockets are refused, and never opened in a way that blocks.
 //
-// ETag is made of inode, modification time and size. Two changes within one tick of the file system's clock (up to
-// 10 ms on Linux) that keep the size look like none, and a change through a shared mapping shows only when the kernel
-// writes it back: a caller that must be sure compares a digest.
+// A repository folder of the Hugging Face cache (models--org--name) stands for its only snapshot.
+//
+// ETag is made of the times of the last modification and status change, and the size; FileID of device and inode. A
+// file is another one when its size or modification time differs, or when both its inode and its change time do: an
+// inode alone proves nothing on file systems that number a file anew at every look-up. Two changes within one tick of
+// the file system's clock (up to 10 ms on Linux) that keep the size look like none, and a change through a shared
+// mapping shows only when the kernel writes it back: a caller that must be sure compares a digest.
 type Local struct{}
 
 // Open opens a directory or a file. Errors: ErrBadLocation, ErrNotFound, ErrRefused.
@@ -50,6 +54,13 @@ func (Local) Open(ctx context.Context, location string) (Source, error) {
 	}
 	switch {
 	case fi.IsDir():
+		snapshot, err := onlySnapshot(real)
+		if err != nil {
+			return nil, errors.Wrapf(err, "open %q", p)
+		}
+		if snapshot != "" {
+			return newLocal(filepath.Join(abs, snapshotsFolder, snapshot), filepath.Join(real, snapshotsFolder, snapshot), "", "")
+		}
 		return newLocal(abs, real, "", "")
 	case fi.Mode().IsRegular():
 		return newLocal(abs, filepath.Dir(real), filepath.Base(abs), filepath.Base(real))
@@ -69,6 +80,11 @@ type localSource struct {
 	// The Hugging Face cache's blobs, when the root is a snapshot; else nil.
 	blobs    *os.Root
 	blobsDir string
+
+	follow     bool // links out of the root too
+	mu         sync.Mutex
+	everywhere *os.Root // the file system's root, once a link has left the source; guarded by mu
+	ended      bool     // by Close; guarded by mu
 
 	closed sync.Once
 }
@@ -106,6 +122,12 @@ func (s *localSource) Close() error {
 		err = s.root.Close()
 		if s.blobs != nil {
 			err = stderrors.Join(err, s.blobs.Close())
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ended = true
+		if s.everywhere != nil {
+			err = stderrors.Join(err, s.everywhere.Close())
 		}
 	})
 	return err
@@ -155,8 +177,8 @@ type place struct {
 	digest Digest
 }
 
-// locate applies the rule for links. It opens nothing: whatever happens to the links afterwards, os.Root confines the
-// open to one of the two folders.
+// locate applies the rule for links. It opens no file: whatever happens to the links afterwards, os.Root confines the
+// open to one of the two folders, or to a path without links for a source that follows links.
 func (s *localSource) locate(name string) (place, error) {
 	if err := CheckName(name); err != nil {
 		return place{}, err
@@ -168,6 +190,11 @@ func (s *localSource) locate(name string) (place, error) {
 		}
 		at.real, at.digest = s.singleReal, blobDigest(filepath.Join(s.dir, s.singleReal))
 		return at, nil
+	}
+	if s.follow {
+		if out, ok, err := s.outside(name); ok || err != nil {
+			return out, err
+		}
 	}
 	if s.blobs == nil {
 		return at, nil

@@ -5,11 +5,9 @@ import (
 	"context"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"unicode/utf8"
 
 	"github.com/pkg/errors"
@@ -48,8 +46,7 @@ type walk struct {
 
 // dir adds what is below the directory name, which is depth elements deep.
 func (w *walk) dir(name string, depth int) error {
-	// The directory may have become something else since it was read: never block on it.
-	d, err := w.s.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	d, err := w.openDir(name)
 	if err != nil {
 		return named(err)
 	}
@@ -105,7 +102,11 @@ func (w *walk) entry(dir string, e fs.DirEntry, depth int) (subdir string, err e
 	} else if err != nil {
 		return "", w.refuse(name, err)
 	}
-	if e.IsDir() {
+	linked, err := w.linkedDir(name, e)
+	if err != nil {
+		return "", w.refuse(name, err)
+	}
+	if e.IsDir() || linked {
 		if depth >= MaxDepth {
 			return "", errors.Wrapf(ErrLimit, "directory %.60q: files in it are more than %d elements deep", name, MaxDepth)
 		}
@@ -120,6 +121,9 @@ func (w *walk) entry(dir string, e fs.DirEntry, depth int) (subdir string, err e
 	case errors.Is(err, ErrNotFound) && e.Type()&fs.ModeSymlink == 0:
 		return "", nil // removed since the directory was read
 	case errors.Is(err, ErrNotFound), errors.Is(err, ErrRefused):
+		if e.Type()&fs.ModeSymlink != 0 {
+			err = w.s.linkError(name, err)
+		}
 		return "", w.refuse(name, err)
 	case err != nil:
 		return "", err

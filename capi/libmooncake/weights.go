@@ -78,7 +78,7 @@ func mc_weight_import(e *C.mc_error, h C.uintptr_t, q *C.mooncake_weight_import_
 		return fail(e, err)
 	}
 	request := weight.ImportRequest{Ref: ref, Source: C.GoString(q.source), Include: goStrings(q.include, q.include_count),
-		Exclude: goStrings(q.exclude, q.exclude_count), Code: q.code != 0, Unpinned: q.unpinned != 0,
+		Exclude: goStrings(q.exclude, q.exclude_count), FollowLinks: q.follow_links != 0, Unpinned: q.unpinned != 0,
 		Volatile: q.memory_only != 0, Parallel: int(q.parallel), Replicas: int(min(q.replica_num, math.MaxInt32))}
 	return start(e, out, func(ctx context.Context, op *operation, e *C.mc_error) C.int {
 		if err := op.runImport(ctx, m, request); err != nil {
@@ -284,6 +284,20 @@ func mc_loaded_close(e *C.mc_error, handle C.uint64_t) (r C.int) {
 	if err == nil {
 		C.free(unsafe.Pointer(l.dir))
 		err = l.Close()
+	}
+	if err != nil {
+		return fail(e, err)
+	}
+	return 0
+}
+
+//export mc_loaded_hand_out
+func mc_loaded_hand_out(e *C.mc_error, handle C.uint64_t, user *C.char) (r C.int) {
+	defer barrier(e, &r)
+	failpoint()
+	l, err := loads.get(handle)
+	if err == nil {
+		err = l.HandOut(C.GoString(user))
 	}
 	if err != nil {
 		return fail(e, err)

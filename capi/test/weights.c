@@ -117,16 +117,23 @@ TEST(import_options_and_errors) {
     q.include = patterns, q.include_count = 1;
     const char *exclude[] = {"config.*"};
     q.exclude = exclude, q.exclude_count = 1;
-    q.code = 1, q.unpinned = 1, q.parallel = 1;
+    q.unpinned = 1, q.parallel = 1;
+    CHECK(symlink("/etc/passwd", path_in(dir, "hostname")) == 0);
     char source[5000];
     snprintf(source, sizeof source, "file://%s", dir);
     q.source = source;
+    OK(mooncake_weight_import(w, &q, &op));
+    finish(op, MOONCAKE_ESOURCE); // the link leaves the source
+    OK(mooncake_operation_free(op));
+    q.follow_links = 1;
     OK(mooncake_weight_import(w, &q, &op));
     finish(op, 0);
     char *json;
     OK(mooncake_weight_import_result(op, &json));
     HOLDS(json, "notes.xyz");
     HOLDS(json, "code.py");
+    HOLDS(json, "hostname");
+    HOLDS(json, "\"skipped\":[{\"name\":\"config.json\"");
     mooncake_free(json);
     OK(mooncake_operation_free(op));
     loaded l = MOONCAKE_INIT(loaded);
@@ -342,7 +349,11 @@ TEST(loaded_detach_stays_for_who_inherits_it) {
     OK(mooncake_operation_free(op));
     loaded l = MOONCAKE_INIT(loaded);
     OK(mooncake_weight_load(w, "org/m", "1", 0, &l));
-    HOLDS(l.dir, "loads");
+    HOLDS(l.dir, "loads/org--m--1");
+    EQ(mooncake_loaded_hand_out(&l, "no such user"), MOONCAKE_EINVAL);
+    HOLDS(mooncake_last_error(), "no such user");
+    EQ(mooncake_loaded_hand_out(&l, NULL), MOONCAKE_EINVAL);
+    OK(mooncake_loaded_hand_out(&l, "0")); // who may read everything
     char dir[4096];
     snprintf(dir, sizeof dir, "%s", l.dir);
     int fd = -1;

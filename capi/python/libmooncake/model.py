@@ -30,6 +30,8 @@ class Manifest:
     nbytes: int
     files: Tuple[ModelFile, ...]
     """By name."""
+    skipped: Tuple[Tuple[str, str], ...] = ()
+    """Files of the source that the import left out, and why."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,11 @@ def manifest(text: bytes) -> Manifest:
 
 def _manifest(found: Dict[str, Any]) -> Manifest:
     files = tuple(ModelFile(f["name"], f["size"], f["sha256"], f.get("key")) for f in found["files"] or ())
-    return Manifest(found["model_id"], found["revision"], found["source"], found["total_size"], files)
+    return Manifest(found["model_id"], found["revision"], found["source"], found["total_size"], files, _skipped(found))
+
+
+def _skipped(found: Dict[str, Any]) -> Tuple[Tuple[str, str], ...]:
+    return tuple((s["name"], s["reason"]) for s in found.get("skipped") or ())
 
 
 def report(text: bytes) -> Report:
@@ -153,7 +159,7 @@ def import_result(text: bytes) -> ImportResult:
     found = json.loads(text)
     return ImportResult(
         manifest=_manifest(found["manifest"]),
-        skipped=tuple((s["name"], s["reason"]) for s in found["skipped"] or ()),
+        skipped=_skipped(found),
         bytes_read=found["bytes_read"],
         files_resumed=found["files_resumed"],
         files_linked=found["files_linked"],

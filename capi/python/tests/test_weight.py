@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 
 import libmooncake
-from libmooncake import Store, Weights
+from libmooncake import InvalidError, Store, Weights
 
 numpy = pytest.importorskip("numpy")
 
@@ -67,13 +67,11 @@ def imported(weights: Weights, source: Path) -> Weights:
 def test_import(weights: Weights, source: Path) -> None:
     result = weights.import_model("org/tiny", "1", str(source), progress=False)
     assert not result.existed and result.bytes_read > 3 << 20
-    assert ("README.md" in [name for name, _ in result.skipped]) == (
-        "README.md" not in [f.name for f in result.manifest.files]
-    )
+    assert result.skipped == ()
     manifest = weights.manifest("org/tiny", "1")
     assert manifest == result.manifest
     assert (manifest.model_id, manifest.revision) == ("org/tiny", "1")
-    assert {"config.json", "model.safetensors"} <= {file.name for file in manifest.files}
+    assert {"README.md", "config.json", "model.safetensors"} <= {file.name for file in manifest.files}
     assert manifest.nbytes == sum(file.nbytes for file in manifest.files)
     assert weights.import_model("org/tiny", "1", source.as_uri()).existed
     (source / "config.json").write_text('{"model_type": "other"}')
@@ -82,6 +80,22 @@ def test_import(weights: Weights, source: Path) -> None:
     again = weights.import_model("org/tiny", "2", source, include=["README*"], exclude=["tokenizer.json"], parallel=1)
     assert again.files_linked == 1
     assert {file.name for file in again.manifest.files} == {"README.md", "config.json", "model.safetensors"}
+
+
+def test_import_chooses(weights: Weights, source: Path, tmp_path: Path) -> None:
+    (source / "pytorch_model.bin").write_bytes(b"PK\3\4" + bytes(4 << 20))
+    (source / "onnx").mkdir()
+    (source / "onnx" / "model.onnx").write_bytes(b"x")
+    (tmp_path / "extra.json").write_text("{}")
+    (source / "linked.json").symlink_to(tmp_path / "extra.json")
+    with pytest.raises(libmooncake.SourceError, match="extra.json.*follow_links"):
+        weights.import_model("org/tiny", "1", source)
+    with pytest.raises(libmooncake.InvalidError, match="onix"):
+        weights.import_model("org/tiny", "1", source, include=["onix/"])
+    result = weights.import_model("org/tiny", "1", source, include=["onnx/"], follow_links=True)
+    assert dict(result.skipped) == {"pytorch_model.bin": "weights in another format: model.safetensors is taken"}
+    assert weights.manifest("org/tiny", "1").skipped == result.skipped
+    assert {"onnx/model.onnx", "linked.json"} < {file.name for file in result.manifest.files}
 
 
 def test_import_operation(weights: Weights, source: Path) -> None:
@@ -193,6 +207,9 @@ def test_loaded_keeps_its_lock_for_children(imported: Weights) -> None:
 
 def test_detach(imported: Weights) -> None:
     loaded = imported.load("org/tiny", "1")
+    loaded.hand_out(0)
+    with pytest.raises(InvalidError, match="no such user"):
+        loaded.hand_out("no such user")
     fd = loaded.detach()
     assert loaded.closed and os.path.exists(loaded.dir)
     os.close(fd)

@@ -36,6 +36,7 @@ const usageText = `usage: mooncake_weight COMMAND [flags]
   delete  --model-id ID --revision REV                delete a revision that nobody has loaded
   abort   --model-id ID --revision REV                remove an unfinished import
   usage                                               bytes of each revision, shared ones told apart
+  repair                                              open a damaged store with what verifies, and say what that is
 
 The store is --dir, else MOONCAKE_DIR, else "mooncake" in the user's data directory. "COMMAND -h" lists the flags.
 `
@@ -53,6 +54,7 @@ type cli struct {
 	q       weight.ImportRequest
 	deep    bool
 	verify  bool
+	user    string
 	include list
 	exclude list
 }
@@ -75,6 +77,7 @@ func Main(program string, args []string, out, errOut io.Writer) int {
 	run, ok := map[string]func(*cli, context.Context) error{
 		"import": (*cli).runImport, "check": (*cli).runCheck, "list": (*cli).runList, "load": (*cli).runLoad,
 		"delete": (*cli).runDelete, "abort": (*cli).runAbort, "usage": (*cli).runUsage,
+		"repair": (*cli).runRepair,
 	}[args[0]]
 	if !ok {
 		fmt.Fprintf(errOut, "%s: unknown command %q\n\n%s", filepath.Base(program), args[0], usageText)
@@ -124,24 +127,26 @@ func (c *cli) defineFlags(name, command string) {
 	f.StringVar(&c.dir, "dir", "", "directory of the store (default $MOONCAKE_DIR, else the user's data directory)")
 	f.Int64Var(&c.memory, "memory", 64<<20, "memory budget of the store in bytes")
 	f.BoolVar(&c.json, "json", false, "output for machines")
-	if command != "usage" {
+	if command != "usage" && command != "repair" {
 		f.StringVar(&c.modelID, "model-id", "", "model id, such as org/name")
 	}
-	if command != "usage" && command != "list" {
+	if command != "usage" && command != "list" && command != "repair" {
 		f.StringVar(&c.rev, "revision", "", "revision, any name without a slash")
 	}
 	switch command {
 	case "import":
 		f.StringVar(&c.q.Source, "source", "", "model directory or file:// URI")
-		f.Var(&c.include, "include", "pattern of files to take besides those an engine needs; may be repeated")
-		f.Var(&c.exclude, "exclude", "pattern of files to leave out; may be repeated")
-		f.BoolVar(&c.q.Code, "code", false, "take the model's Python files too")
+		f.Var(&c.include, "include", "pattern of files to take that are left out otherwise, such as 'onnx/'; may be repeated")
+		f.Var(&c.exclude, "exclude", "pattern of files to leave out; beats --include; may be repeated")
+		f.BoolVar(&c.q.Code, "code", false, "no effect: the model's Python files are always taken")
+		f.BoolVar(&c.q.FollowLinks, "follow-links", false, "take what symbolic links out of the source lead to")
 		f.BoolVar(&c.q.Unpinned, "unpinned", false, "let the store evict the revision")
 		f.IntVar(&c.q.Parallel, "parallel", 0, "files read at a time (default 2)")
 	case "check":
 		f.BoolVar(&c.deep, "deep", false, "read every byte and compare it with the manifest")
 	case "load":
 		f.BoolVar(&c.verify, "verify", false, "read every byte and compare it with the manifest first")
+		f.StringVar(&c.user, "user", "", "another user who may read the directory, by name or number (default: the one that COMMAND changes to by sudo, su, runuser, setpriv, gosu, ...)")
 	}
 }
 
@@ -175,32 +180,40 @@ func (c *cli) noArgs() error {
 	return nil
 }
 
-// directory is the store's: the flag, the environment, the user's data directory.
-func (c *cli) directory() (string, error) {
+// directory is the store's: the flag, the environment, the user's data directory. chosen is false for the last.
+func (c *cli) directory() (dir string, chosen bool, err error) {
 	if c.dir != "" {
-		return c.dir, nil
+		return c.dir, true, nil
 	}
 	if dir := os.Getenv("MOONCAKE_DIR"); dir != "" {
-		return dir, nil
+		return dir, true, nil
 	}
 	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
-		return filepath.Join(data, "mooncake"), nil
+		return filepath.Join(data, "mooncake"), false, nil
 	}
 	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("no --dir, no MOONCAKE_DIR, and no home directory: %w", err)
+	if err == nil && (!filepath.IsAbs(home) || filepath.Clean(home) == "/") { // as services and containers have it
+		err = fmt.Errorf("HOME is %q", home)
 	}
-	return filepath.Join(home, ".local", "share", "mooncake"), nil
+	if err != nil {
+		return "", false, fmt.Errorf("no directory for the store: %w; %s", err, nameDirectory)
+	}
+	return filepath.Join(home, ".local", "share", "mooncake"), false, nil
 }
+
+const nameDirectory = "name one with --dir or MOONCAKE_DIR"
 
 // weights opens the store and its revisions. close must be called.
 func (c *cli) weights(ctx context.Context) (m *weight.Manager, closeAll func() error, err error) {
-	dir, err := c.directory()
+	dir, chosen, err := c.directory()
 	if err != nil {
 		return nil, nil, err
 	}
 	s, err := store.Open(ctx, store.Options{Dir: dir, MemoryBytes: c.memory, VolatileMemory: true})
 	if err != nil {
+		if !chosen && !errors.Is(err, store.ErrLocked) {
+			err = fmt.Errorf("%w; %s", err, nameDirectory)
+		}
 		return nil, nil, err
 	}
 	m, err = weight.Open(ctx, s, weight.Options{})

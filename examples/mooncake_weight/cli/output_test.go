@@ -46,3 +46,40 @@ func TestUsageErrorsForMachines(t *testing.T) {
 		require.NotEmpty(t, v["error"])
 	}
 }
+
+// TestImportChooses shows what an import leaves out, in text and for machines, and takes the patterns.
+func TestImportChooses(t *testing.T) {
+	dir, src := t.TempDir(), model(t, 1, 1000)
+	write := func(name, content string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(src, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(src, name), []byte(content), 0o644))
+	}
+	write("training_args.bin", "x")
+	write(".git/config", "x")
+	write("notes/a.md", "x")
+	write("code.py", "x")
+	require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(src, "host")))
+	args := with(revision("m", "1"), "--source", src)
+	r := run(t, dir, "mooncake_weight_import", args...)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "/etc/passwd")
+	require.Contains(t, r.err, "--follow-links")
+	args = with(args, "--follow-links")
+	r = run(t, dir, "mooncake_weight_import", with(args, "--exclude", "nothing*")...)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, `"nothing*" matches no file`)
+
+	r = run(t, dir, "mooncake_weight_import", with(args, "--exclude", "notes/", "--exclude", "*.py", "--include", ".git/")...)
+	require.Equal(t, exitOK, r.code, "%+v", r)
+	require.Contains(t, r.out, "left out  training_args.bin: training state\n")
+	require.Contains(t, r.out, `left out  notes/a.md: excluded by "notes/"`)
+	require.Contains(t, r.out, "left out  code.py: ")
+	require.Contains(t, r.out, "4 files")
+
+	r = run(t, dir, "mooncake_weight_import", with(revision("m", "2"), "--source", src, "--follow-links", "--json")...)
+	require.Equal(t, exitOK, r.code, "%+v", r)
+	want := []any{map[string]any{"name": ".git/", "reason": "version control"}, map[string]any{"name": "training_args.bin", "reason": "training state"}}
+	result := parse(t, r)["result"].(map[string]any)
+	require.Equal(t, want, result["skipped"])
+	require.Equal(t, want, result["manifest"].(map[string]any)["skipped"], "and the manifest keeps it")
+}

@@ -16,4 +16,6 @@ var (
 var (
 	// ErrLimit means that the machine does not let this process take that much memory now.
 	ErrLimit = errors.New("arena: over a memory limit of the machine")
+	// ErrTooManyFiles means that as many files of objects are mapped or open at once as a process should have.
+	ErrTooManyFiles = errors.New("arena: too many files of objects in use")
 )

@@ -18,16 +18,16 @@ import (
 //	32    64  boot id, padded with zeros
 //	96    8   bytes of a slab
 //	104   8   bytes of the meta region
-//	112   8   bytes of the data region
+//	112   8   bytes that the data region can have; since format 2 the file may end before
 //	120       zeros
 //	4088  8   XXH64 of all before
 //
 // Magic, format and hash are where they are in every format to come. Behind the header follow two bitmaps of 64-bit
 // words, meta and data, with a bit for each step of the region that is reserved. The regions start at multiples of
-// StepBytes.
+// StepBytes. Since format 2 the meta region may have steps that are not reserved below others that are.
 const (
 	headerBytes  = 4096
-	headerFormat = 1
+	headerFormat = 2
 	headerMagic  = "MCARENA\x00"
 	maxBootID    = 64
 
@@ -36,6 +36,7 @@ const (
 )
 
 type header struct {
+	format                          uint32
 	storeID                         [16]byte
 	bootID                          string
 	slabBytes, metaBytes, dataBytes int64
@@ -80,10 +81,16 @@ func (h *header) layout() (l layout) {
 	return l
 }
 
+// setData is how much of the data region, the last one, the file has.
+func (l *layout) setData(n int64) {
+	l.region[DataRegion].size = n
+	l.total = l.region[DataRegion].off + n
+}
+
 func (h *header) encode() []byte {
 	p := make([]byte, headerBytes)
 	copy(p, headerMagic)
-	binary.LittleEndian.PutUint32(p[8:], headerFormat)
+	binary.LittleEndian.PutUint32(p[8:], h.format)
 	binary.LittleEndian.PutUint32(p[12:], uint32(len(h.bootID)))
 	copy(p[16:32], h.storeID[:])
 	copy(p[32:96], h.bootID)
@@ -110,10 +117,11 @@ func parseHeader(p []byte) (header, error) {
 		return header{}, errors.Wrapf(ErrNewerFormat, "segment format %d, newest known %d", format, headerFormat)
 	}
 	n := binary.LittleEndian.Uint32(p[12:])
-	if format != headerFormat || n > maxBootID {
+	if format < 1 || n > maxBootID {
 		return header{}, errors.Wrapf(ErrCorrupt, "segment format %d, boot id of %d bytes", format, n)
 	}
 	h := header{
+		format:    format,
 		storeID:   [16]byte(p[16:32]),
 		bootID:    string(p[32 : 32+n]),
 		slabBytes: int64(binary.LittleEndian.Uint64(p[96:])),

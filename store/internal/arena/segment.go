@@ -24,13 +24,17 @@ const (
 
 func (r Region) String() string { return [...]string{"meta", "data"}[r] }
 
-// SegmentOptions describes a segment. For AttachSegment the sizes are those of the file: what is given here is not used.
+// SegmentOptions describes a segment. For AttachSegment the other sizes are those of the file: what is given here is not
+// used.
 type SegmentOptions struct {
 	// Path of the file, on tmpfs: on a disk an I/O error would kill the process. Default: a memfd, which dies with the process.
 	Path string
 	// DataBytes and MetaBytes are how far the regions can grow. Both are rounded up to StepBytes and cost address space
-	// only, until they are reserved. DataBytes must be positive.
+	// and file size only, until they are reserved. DataBytes must be positive. AttachSegment extends a data region that is
+	// smaller than DataBytes.
 	DataBytes, MetaBytes int64
+	// MaxDataBytes is how far AttachSegment can extend the data region. Default: DataBytes.
+	MaxDataBytes int64
 	// SlabBytes is recorded for the allocator of the data region. Default: SlabBytes(DataBytes).
 	SlabBytes int64
 	// StoreID says whose segment it is: another store does not attach to it.
@@ -66,9 +70,13 @@ func CreateSegment(o SegmentOptions) (*Segment, error) {
 	if err != nil {
 		return nil, errors.Wrap(err, "create segment")
 	}
-	h.dataBytes, h.metaBytes = roundUp(o.DataBytes, StepBytes), roundUp(o.MetaBytes, StepBytes)
+	h.metaBytes = roundUp(o.MetaBytes, StepBytes)
+	dataBytes := roundUp(o.DataBytes, StepBytes)
+	if h.dataBytes = dataBytes; dataBytes > 0 {
+		h.dataBytes = max(dataBytes, roundUp(o.MaxDataBytes, StepBytes))
+	}
 	if h.slabBytes = o.SlabBytes; h.slabBytes == 0 {
-		h.slabBytes = SlabBytes(h.dataBytes)
+		h.slabBytes = SlabBytes(dataBytes)
 	}
 	if err := h.validate(); err != nil {
 		return nil, errors.Wrap(err, "create segment")
@@ -85,6 +93,7 @@ func CreateSegment(o SegmentOptions) (*Segment, error) {
 		return nil, errors.Wrapf(err, "create segment %s", o.Path)
 	}
 	s := &Segment{fd: fd, path: o.Path, header: h, layout: h.layout(), limits: o.Limits}
+	s.layout.setData(dataBytes)
 	if err := s.format(temporary); err != nil {
 		_ = s.Close(false)
 		if temporary != "" {
@@ -97,8 +106,8 @@ func CreateSegment(o SegmentOptions) (*Segment, error) {
 
 // format makes the file a segment and gives it its name.
 func (s *Segment) format(temporary string) error {
-	if err := unix.Ftruncate(s.fd, s.layout.total); err != nil {
-		return errors.Wrapf(err, "set size %d", s.layout.total)
+	if err := setSize(s.fd, s.layout.total); err != nil {
+		return err
 	}
 	if temporary == "" {
 		// Whoever is given the descriptor can't shorten the file, which would turn our next access into a SIGBUS.
@@ -113,6 +122,9 @@ func (s *Segment) format(temporary string) error {
 		return err
 	}
 	if err := populate(s.fd, s.mem[:s.layout.used], 0, false); err != nil {
+		return err
+	}
+	if err := fence(s.region(MetaRegion)); err != nil {
 		return err
 	}
 	copy(s.mem, s.header.encode())
@@ -140,7 +152,7 @@ func attachSegment(o SegmentOptions) (*Segment, error) {
 		return nil, err
 	}
 	s := &Segment{fd: fd, path: o.Path, limits: o.Limits}
-	if err := s.load(want, st.Size); err != nil {
+	if err := s.load(want, st.Size, o.DataBytes); err != nil {
 		_ = s.Close(false)
 		return nil, err
 	}
@@ -148,7 +160,7 @@ func attachSegment(o SegmentOptions) (*Segment, error) {
 }
 
 // load reads the header, maps the file, and gives back what is not recorded as reserved.
-func (s *Segment) load(want header, size int64) error {
+func (s *Segment) load(want header, size, dataBytes int64) error {
 	p := make([]byte, headerBytes)
 	n, err := unix.Pread(s.fd, p, 0)
 	if err != nil {
@@ -161,15 +173,15 @@ func (s *Segment) load(want header, size int64) error {
 		return errors.Wrapf(ErrStale, "segment of %v, wanted %v", &s.header, &want)
 	}
 	s.layout = s.header.layout()
-	if size != s.layout.total {
-		return errors.Wrapf(ErrCorrupt, "file of %d bytes, its header says %d", size, s.layout.total)
+	if err := s.fit(size, roundUp(dataBytes, StepBytes)); err != nil {
+		return err
 	}
 	if err := s.mapAll(); err != nil {
 		return err
 	}
 	for _, r := range []Region{MetaRegion, DataRegion} {
 		for off, n := range s.runs(r, false) {
-			if err := punch(s.fd, s.layout.region[r].off+off, n); err != nil {
+			if err := s.vacate(r, off, n); err != nil {
 				return err
 			}
 		}
@@ -177,10 +189,36 @@ func (s *Segment) load(want header, size int64) error {
 	return nil
 }
 
+// fit makes the layout that of a file of size bytes, whose data region it extends to dataBytes if it can be.
+func (s *Segment) fit(size, dataBytes int64) error {
+	most := s.layout.region[DataRegion].size
+	data := size - s.layout.region[DataRegion].off
+	if data <= 0 || data > most || data%StepBytes != 0 || s.header.format == 1 && data != most {
+		return errors.Wrapf(ErrCorrupt, "file of %d bytes, its header says up to %d", size, s.layout.total)
+	}
+	s.layout.setData(data)
+	if dataBytes = min(dataBytes, most); dataBytes <= data {
+		return nil
+	}
+	s.layout.setData(dataBytes)
+	return setSize(s.fd, s.layout.total)
+}
+
+// vacate gives the memory behind a range back to the machine. Others may still look at a record in the meta region
+// without a lock: there they see zeros, where reading a hole of the file would take memory, or be a fault if there is none.
+func (s *Segment) vacate(r Region, off, n int64) error {
+	if r == MetaRegion {
+		if err := fence(s.region(r)[off : off+n]); err != nil {
+			return err
+		}
+	}
+	return punch(s.fd, s.layout.region[r].off+off, n)
+}
+
 func (s *Segment) mapAll() error {
 	mem, err := mapFile(s.fd, s.layout.total, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
-		return err
+		return limitError(err, "map the segment")
 	}
 	s.mem = mem
 	adviseHuge(mem[s.layout.region[MetaRegion].off:])
@@ -189,7 +227,7 @@ func (s *Segment) mapAll() error {
 }
 
 func (o *SegmentOptions) header() (header, error) {
-	h := header{storeID: o.StoreID, bootID: o.BootID}
+	h := header{format: headerFormat, storeID: o.StoreID, bootID: o.BootID}
 	if h.bootID == "" {
 		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		if err != nil {
@@ -204,7 +242,8 @@ func (o *SegmentOptions) header() (header, error) {
 // counted, and a write may kill the process. Valid until Close.
 func (s *Segment) Data() []byte { return s.region(DataRegion) }
 
-// Meta returns the meta region, under the same terms as Data.
+// Meta returns the meta region, under the same terms as Data, except that what is not reserved reads as zeros that take
+// no memory.
 func (s *Segment) Meta() []byte { return s.region(MetaRegion) }
 
 func (s *Segment) region(r Region) []byte {
@@ -220,6 +259,10 @@ func (s *Segment) Fd() int { return s.fd }
 
 // Path returns the name of the file, "" for a memfd.
 func (s *Segment) Path() string { return s.path }
+
+// MayHaveGaps reports whether steps of the meta region may be released below others. Versions that write format 1 would
+// not see the records behind a gap.
+func (s *Segment) MayHaveGaps() bool { return s.header.format >= 2 }
 
 // SlabBytes returns the slab size recorded in the segment.
 func (s *Segment) SlabBytes() int64 { return s.header.slabBytes }
@@ -255,8 +298,13 @@ func (s *Segment) reservePart(r Region, off, n, wanted int64) error {
 		return err
 	}
 	mem, start := s.region(r)[off:off+n], s.layout.region[r].off+off
+	if r == MetaRegion {
+		if err := mapOver(mem, s.fd, start); err != nil {
+			return limitError(err, "map memory")
+		}
+	}
 	if err := populate(s.fd, mem, start, s.limits.sharedHugePages()); err != nil {
-		return err
+		return limitError(err, "take memory")
 	}
 	for at := off; at < off+n; at += StepBytes {
 		word, bit := s.bit(r, at)
@@ -281,7 +329,7 @@ func (s *Segment) release(r Region, off, n int64) error {
 		word, bit := s.bit(r, at)
 		atomic.AndUint64(word, ^bit)
 	}
-	return punch(s.fd, s.layout.region[r].off+off, n)
+	return s.vacate(r, off, n)
 }
 
 // Reserved yields the reserved ranges of a region as (offset, length), in ascending order, neighbours joined.

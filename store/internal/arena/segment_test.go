@@ -309,7 +309,9 @@ func attachFilesAfterKill(t *testing.T, dir string) {
 		require.ErrorIs(t, err, ErrCorrupt)
 		f, err := set.Attach(id, 3<<20+5)
 		require.NoError(t, err)
-		require.Equal(t, "12345", string(f.Bytes()[3<<20:]))
+		mem, err := f.Pin()
+		require.NoError(t, err)
+		require.Equal(t, "12345", string(mem[3<<20:]))
 		require.Equal(t, id == 1, f.Sealed())
 		require.NoError(t, f.Close())
 	}

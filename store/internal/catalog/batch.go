@@ -69,6 +69,12 @@ func (b *Batch) setMeta(name string, value []byte) {
 	b.add(batchTagPut, b.key, b.value)
 }
 
+// PutStored sets a stored key to a value as it is, with its checksum. It is for tests, which so write what a newer program or
+// damage leaves.
+func (b *Batch) PutStored(key, value []byte) {
+	b.add(batchTagPut, key, binary.LittleEndian.AppendUint32(append([]byte{}, value...), checksum(key, value)))
+}
+
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() { b.rep, b.count, b.err = b.rep[:0], 0, nil }
 

@@ -20,7 +20,7 @@ const (
 
 // FormatVersion is the version of the directory's format that this package writes, and the newest that it reads. It
 // is kept under the meta name "format", which SetMeta refuses.
-const FormatVersion = 1
+const FormatVersion = 2
 
 // Loc says where on the SSD tier an object's bytes are, in the tier's own terms. The zero Loc means nowhere.
 type Loc struct {
@@ -56,13 +56,19 @@ type Record struct {
 	OwnMtime  int64 // modification time of the own file, Unix nanoseconds; 0 = none
 }
 
+// Repaired says what a Repair found.
+type Repaired struct {
+	Damage error  // the error of Open
+	Backup string // the directory with a copy of the files as they were
+}
+
 // Catalog is durable metadata. All methods may be called concurrently; after Close they return ErrClosed.
 type Catalog interface {
 	// Apply makes all changes of b visible, or none. With sync it returns after b and everything applied before it
 	// are on stable storage; without, b survives the death of this process but not that of the machine. An empty b
 	// with sync only does the latter. What survives a crash is always a prefix of the batches in Apply order. An
-	// Apply that failed may still have written b, whole: it can show after a later Apply or the next Open. The next
-	// Apply tries to recover; until one succeeds, the others fail and reads go on. b may be reused at once.
+	// Apply that failed may still have written b, whole: it can show from then on, or after the next Open, or not at all. The
+	// next Apply tries to recover; until one succeeds, the others fail and reads go on. b may be reused at once.
 	Apply(b *Batch, sync bool) error
 
 	// Scan calls fn for every record as of the call, in the order of the stored keys: by tenant (shorter names first),
@@ -79,6 +85,7 @@ type Catalog interface {
 	// Meta returns the value last set under name. A missing one is (nil, false, nil).
 	Meta(name string) ([]byte, bool, error)
 
-	// Close waits for calls in progress. A second Close does nothing.
+	// Close waits for calls in progress and syncs. The catalogue is closed also if it returns an error: then what was not
+	// synced before may be lost with the machine. A second Close does nothing.
 	Close() error
 }

@@ -142,10 +142,14 @@ func TestMetaValue(t *testing.T) {
 }
 
 func TestCheckFormat(t *testing.T) {
-	require.NoError(t, checkFormat(formatValue(FormatVersion)))
-	require.ErrorIs(t, checkFormat(formatValue(FormatVersion+1)), ErrNewerFormat)
-	require.ErrorIs(t, checkFormat(formatValue(0)), ErrCorrupt)
-	require.ErrorIs(t, checkFormat([]byte("1")), ErrCorrupt)
+	for value, want := range map[string]error{
+		string(formatValue(1)): nil, string(formatValue(FormatVersion)): nil,
+		string(formatValue(FormatVersion + 1)): ErrNewerFormat, string(formatValue(0)): ErrCorrupt, "1": ErrCorrupt,
+	} {
+		version, err := checkFormat([]byte(value))
+		require.ErrorIs(t, err, want)
+		require.Equal(t, want == nil, version > 0)
+	}
 }
 
 // TestBatchOverLimit checks that a batch stops growing at its limit and stays readable.

@@ -129,28 +129,35 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestTornLog damages the newest log from a random offset on, as a machine that lost its power does.
+// TestTornLog damages the newest log of a process that died from a random offset on, as a machine that lost its power does:
+// what was not synced may be cut off anywhere, damage of what was synced is told.
 func TestTornLog(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	const history = 200
-	master := t.TempDir()
+	const synced, history = 80, 200
+	master, killed := t.TempDir(), filepath.Join(t.TempDir(), "killed")
 	c, err := catalog.Open(master)
 	require.NoError(t, err)
+	var syncedBytes int
 	for i := range history {
-		require.NoError(t, c.Apply(numbered(i), false))
+		require.NoError(t, c.Apply(numbered(i), i == synced-1))
+		if i == synced-1 {
+			syncedBytes = logBytes(t, newestLog(t, master))
+		}
 	}
+	require.NoError(t, os.CopyFS(killed, os.DirFS(master)))
 	require.NoError(t, c.Close())
 
-	partial := 0
-	for round := range 20 {
+	partial, refused := 0, 0
+	for round := range 40 {
 		dir := filepath.Join(t.TempDir(), "c")
-		require.NoError(t, os.CopyFS(dir, os.DirFS(master)))
+		require.NoError(t, os.CopyFS(dir, os.DirFS(killed)))
 		log := newestLog(t, dir)
 		p, err := os.ReadFile(log)
 		require.NoError(t, err)
-		at := rng.IntN(len(p) + 1)
+		p = p[:logBytes(t, log)]
+		at := rng.IntN(len(p))
 		switch round % 4 {
 		case 0:
 			p = p[:at]
@@ -161,13 +168,22 @@ func TestTornLog(t *testing.T) {
 				p[at+i] = byte(rng.Uint32())
 			}
 		case 3: // one flipped bit
-			p[at%len(p)] ^= 1 << rng.IntN(8)
+			p[at] ^= 1 << rng.IntN(8)
 		}
-		require.NoError(t, os.WriteFile(log, p, 0o644))
+		require.NoError(t, os.WriteFile(log, p, 0o600))
 
+		before := files(t, dir)
 		c, err := catalog.Open(dir)
+		if at < syncedBytes {
+			require.ErrorIs(t, err, catalog.ErrCorrupt, "seed %d round %d: log damaged at %d, %d were synced", seed, round, at, syncedBytes)
+			require.ErrorContains(t, err, filepath.Base(log))
+			require.Equal(t, before, files(t, dir), "Open of a damaged directory wrote to it")
+			refused++
+			continue
+		}
 		require.NoError(t, err, "seed %d round %d: log cut at %d of %d", seed, round, at, len(p))
 		n := checkPrefix(t, c)
+		require.GreaterOrEqual(t, n, synced, "seed %d round %d", seed, round)
 		if n < history {
 			partial++
 		}
@@ -178,7 +194,30 @@ func TestTornLog(t *testing.T) {
 		require.Equal(t, n+1, checkPrefix(t, c))
 		require.NoError(t, c.Close())
 	}
-	require.Greater(t, partial, 10, "the damage did not reach the records")
+	require.Greater(t, partial, 3, "the damage did not reach the records")
+	require.Greater(t, refused, 3, "the damage did not reach what was synced")
+}
+
+// logBytes is how much of a log is written: behind it is space that was taken in advance.
+func logBytes(t *testing.T, path string) int {
+	t.Helper()
+	fi, err := os.Stat(path)
+	require.NoError(t, err)
+	return int(fi.Size())
+}
+
+// files maps the names in dir to their contents.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	all := map[string]string{}
+	for _, e := range entries {
+		p, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		require.NoError(t, err)
+		all[e.Name()] = string(p)
+	}
+	return all
 }
 
 func newestLog(t *testing.T, dir string) string {

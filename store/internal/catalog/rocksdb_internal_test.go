@@ -18,14 +18,14 @@ import (
 // raw applies entries as they are, behind the back of Batch's checks.
 func raw(t testing.TB, dir string, entries map[string]string) {
 	t.Helper()
-	db, err := openDB(dir, grocksdb.OpenDb)
+	db, err := openDatabase(dir, how{})
 	require.NoError(t, err)
-	defer db.Close()
-	opts := grocksdb.NewDefaultWriteOptions()
-	defer opts.Destroy()
+	var b Batch
 	for key, value := range entries {
-		require.NoError(t, db.Put(opts, []byte(key), []byte(value)))
+		b.add(batchTagPut, []byte(key), []byte(value))
 	}
+	require.NoError(t, db.write(b.rep, false))
+	require.NoError(t, db.close())
 }
 
 // contents maps the files below dir to their bytes.
@@ -254,7 +254,7 @@ func TestFullDisk(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoSpace)
 	for range 3 {
 		require.ErrorIs(t, c.Apply(&b, false), ErrNoSpace)
-		require.Equal(t, 1000*written, count(t, c))
+		require.Contains(t, []int{1000 * written, 1000 * (written + 1)}, count(t, c), "the batch that failed is whole or absent")
 	}
 
 	require.NoError(t, os.Remove(ballast))

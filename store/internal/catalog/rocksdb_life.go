@@ -6,17 +6,15 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/linxGnu/grocksdb"
 	"github.com/pkg/errors"
 	"golang.org/x/sys/unix"
 )
 
-// After a write failed, RocksDB refuses all further ones until it is opened again: it can't know what of its log is
-// on the disk. (It has a resume, but not in its C interface, and not for a log that failed.) So the next Apply that
-// finds no other call running opens it again. Reads go on meanwhile.
+// After the disk failed a write, the database is frozen (see guard.h): it takes no further ones until it is opened again. So
+// the next Apply that finds no other call running opens it again. Reads go on meanwhile.
 
 // enter hands out the database for one call, which ends with leave. An error leaves nothing to end.
-func (c *rocks) enter(write bool) (*grocksdb.DB, error) {
+func (c *rocks) enter(write bool) (*database, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.mu.busy {
@@ -60,10 +58,12 @@ func (c *rocks) reviveLocked() error {
 	err := checkRoom(c.dir)
 	if err == nil {
 		if db != nil {
-			db.Close()
+			_ = db.close() // it is frozen: the error is known
 		}
-		db, err = openDB(c.dir, grocksdb.OpenDb)
-		err = classify(err)
+		db, err = nil, nil
+		if _, err = checkSynced(c.dir); err == nil {
+			db, err = openDatabase(c.dir, how{})
+		}
 	}
 	c.mu.Lock()
 	c.mu.busy = false
@@ -91,7 +91,7 @@ func checkRoom(dir string) error {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return errors.Wrapf(err, "statfs %s", dir)
 	}
-	if free := int64(fs.Bavail) * int64(fs.Bsize); free < need {
+	if free := int64(fs.Bavail) * int64(fs.Bsize); fs.Blocks > 0 && free < need { // a file system may not say: all zero
 		return errors.Wrapf(ErrNoSpace, "%d bytes free in %s, need %d to open", free, dir, need)
 	}
 	return nil
@@ -110,15 +110,12 @@ func (c *rocks) Close() error {
 	db := c.mu.db
 	c.mu.db, c.mu.busy = nil, true
 	c.mu.Unlock()
+	var err error
 	if db != nil {
-		db.Close()
+		err = db.close()
 	}
-	c.async.Destroy()
-	c.sync.Destroy()
-	c.point.Destroy()
-	c.scan.Destroy()
 	c.mu.Lock()
 	c.mu.freed, c.mu.busy = true, false
 	c.change.Broadcast()
-	return nil
+	return errors.WithMessagef(err, "catalog: close %s", c.dir)
 }

@@ -88,6 +88,7 @@ func (m *Master) linkTo(now int64, h uint64, r Ref, q *LinkRequest, rq *ReserveR
 	s.insert(h, r)
 	atomic.StoreUint64(&rec.word, with(loadWord(rec)|FlagLink, as))
 	if as == Committed {
+		m.committedMember(rec)
 		s.usage.add(rec, loadWord(rec), 1)
 	}
 	return m.object(r, rec, loadWord(rec)), nil
@@ -104,6 +105,7 @@ func (m *Master) CommitLink(r Ref, gen uint64) error {
 		return wrapf(status.Exists, "link %.64q", m.mem.name(r, rec))
 	}
 	setState(rec, Committed)
+	m.committedMember(rec)
 	m.index.shardOf(h).usage.add(rec, loadWord(rec), 1)
 	return nil
 }

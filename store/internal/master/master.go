@@ -54,15 +54,6 @@ func New(opts Options) *Master {
 	return m
 }
 
-// GrowRecords lets records use the first n bytes of Options.Records.
-func (m *Master) GrowRecords(n int64) { m.pool.grow(n) }
-
-// RecordRoom reports how many bytes of records can still be made, and how many are usable in all.
-func (m *Master) RecordRoom() (free, usable int64) {
-	f, u := m.pool.room()
-	return int64(f) * pageBytes, int64(u) * pageBytes
-}
-
 // Mount adds a segment to place replicas in. id is at most 255.
 func (m *Master) Mount(id SegmentID, a *arena.Allocator) { m.segments[id].Store(a) }
 

@@ -413,6 +413,7 @@ func (m *Master) publish(now int64, s *shard, r Ref, rec *record) {
 			break
 		}
 	}
+	m.committedMember(rec)
 	s.usage.add(rec, loadWord(rec), 1)
 }
 

@@ -24,6 +24,7 @@ const (
 	Held
 	groupState // the record of a group, not of an object
 	reaping    // being freed: claimed by exactly one goroutine
+	goneGroup  // the record of a group that was removed: its members are found no more, and are being taken away
 )
 
 // The word of a record: state in bits 0-3, flags above, the reader count in the top 24 bits.
@@ -81,10 +82,10 @@ type record struct {
 	nExt   uint16
 	extCap uint16
 
-	next, prev Ref    // neighbours in the group's list; a group: first member in next
+	next, prev Ref    // neighbours in the group's list; a group: first member in next, in prev one with groupUsed
 	chain      Ref    // an owner: first link; a link: next link; a group: number of members
 	ssdFile    uint32 // a group: counts the changes of its membership
-	ssdOff     uint32
+	ssdOff     uint32 // a group: number of members that are reservations
 	ssdOwn     uint32
 }
 
@@ -175,6 +176,12 @@ func (m memory) seal(r Ref, rec *record) { rec.check = m.checksum(r, rec) }
 func recordSize(tenLen, keyLen, extCap int) int64 {
 	return extentsOffset(tenLen, keyLen) + int64(extCap)*extentBytes
 }
+
+// Flags in the word of a group.
+const (
+	groupWatched uint64 = 1 << 4 // somebody is about to remove it if no member is in use
+	groupUsed    uint64 = 1 << 5 // a member got a use since
+)
 
 func loadWord(rec *record) uint64 { return atomic.LoadUint64(&rec.word) }
 

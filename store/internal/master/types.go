@@ -24,6 +24,7 @@ type Options struct {
 	ReleaseTimeout time.Duration // and its space is free this long after its start
 	Notify         func()        // called when effects wait; must not block, may be called under locks
 	Freed          func(Extent)  // for tests, if not nil: called before space of a segment is free; may be called under locks
+	Stepped        func(int)     // for tests, if not nil: told how many members of a group a command handled under one hold of locks
 }
 
 // Key is an object's identity. Tenant "" is the default tenant.
