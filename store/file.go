@@ -194,7 +194,12 @@ func (c *core) stampOf(file *arena.File) (fileID, error) {
 }
 
 // Path is the file's name. It stays valid while the File is open, also if the key is removed or replaced.
-func (f *File) Path() string { return f.path }
+func (f *File) Path() string {
+	if f.filing == nil { // the zero File
+		return ""
+	}
+	return f.path
+}
 
 // Size is the file's size, which is the object's.
 func (f *File) Size() int64 { return f.r.o.Size }

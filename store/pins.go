@@ -117,6 +117,7 @@ func (s *Store) Link(ctx context.Context, key, target string, opts *PutOptions) 
 	if err = s.settle(s.tenant, key); err == nil {
 		err = s.publishLink(&q, &o)
 	}
+	s.awaitDepartures(s.tenant, key)
 	if err != nil {
 		s.abortLink(&q, &o)
 		return errors.WithMessagef(err, "link %.64q", key)
@@ -241,5 +242,7 @@ func (s *Store) RemoveGroup(group string, force bool) (removed []string, err err
 		removed, replaced[i] = append(removed, g.Name), g.Replaced
 		s.noteRemoved(g.Name, g.Size)
 	}
-	return removed, s.forget(s.tenant, slices.Clone(removed), replaced)
+	err = s.forget(s.tenant, slices.Clone(removed), replaced)
+	s.awaitDepartures(s.tenant, removed...)
+	return removed, err
 }

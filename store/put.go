@@ -300,6 +300,7 @@ func (s *Store) committed(p *staged, old master.Replaced) error {
 		s.feed.send(Event{Kind: EventPut, Tenant: p.key.Tenant, Key: p.key.Name, Size: p.o.Size, Type: ObjectType(p.o.Kind)})
 	}
 	err := s.forgetOne(p.key.Tenant, p.key.Name, old)
+	s.awaitDepartures(p.key.Tenant, p.key.Name)
 	switch {
 	case p.o.Flags&master.FlagDurable != 0:
 		return nil // the forgetting is tried again; if a crash comes first, the newer generation wins

@@ -117,6 +117,7 @@ func (c *core) dropOlds(owners *linkOwners) {
 			c.runEffect(e)
 		}
 	}
+	c.m.AllForgotten()
 }
 
 // scanCatalogue is the catalogue's scan. A record that does not verify is an error, and so is a scan that ended early: what was

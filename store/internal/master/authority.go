@@ -16,6 +16,9 @@ type Authority interface {
 	ReserveLink(now int64, q LinkRequest) (Object, error)
 	StatReserved(r Ref, gen uint64) (Object, error)
 	CommitLink(r Ref, gen uint64) error
+	Leaving(k Key) bool
+	Forgotten(k Key)
+	AllForgotten()
 	AbortLink(now int64, r Ref, gen uint64) (Replaced, error)
 
 	// Reading.

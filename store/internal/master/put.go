@@ -422,6 +422,7 @@ func (m *Master) supersededLocked(s *shard, h uint64, r Ref, rec *record) Replac
 	out := Replaced{Gen: rec.gen, Size: rec.size, Durable: loadWord(rec)&FlagDurable != 0}
 	if loadWord(rec)&FlagSSD != 0 {
 		pin(rec)
+		m.departures.of(h).Add(1)
 		out.Pinned = r
 	}
 	m.endReservation(s, h, r, rec)

@@ -119,6 +119,8 @@ func (m *Master) evictGroup(now int64, v Victim, tier Tier) ([]Evicted, error) {
 	case sum.whole:
 		return m.dropReplicas(now, w, tier), nil
 	}
+	m.departures.members.Add(1)
+	defer m.departures.members.Add(-1)
 	if _, err := m.condemn(now, w); err != nil {
 		return nil, status.Busy
 	}
