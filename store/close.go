@@ -28,8 +28,9 @@ type closing struct {
 // leave nothing. What is in memory stays in shared memory when the store has a directory, for the next Open on this boot;
 // objects that are only in memory don't survive a reboot unless Sync wrote them. The memory of views and files that are
 // still open stays mapped, and the directory locked, until they are closed. A store that has failed is left as a crash
-// would leave it, and what is stuck in it for longer than a few seconds is not waited for: then Close says so. A second
-// Close returns the result of the first.
+// would leave it, and what is stuck in it for longer than a few seconds is not waited for: then Close says so. It is an
+// error, too, if the shared memory was deleted meanwhile: what is in memory alone does not come back. A second Close
+// returns the result of the first.
 func (s *Store) Close() error {
 	ended, end := context.WithCancel(context.Background())
 	end()

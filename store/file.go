@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -68,6 +69,9 @@ func (f *File) open(ctx context.Context) error {
 		if err == nil || !isLost(err) {
 			return err
 		}
+		if errors.Is(err, fs.ErrNotExist) && f.materialise(ctx) == nil {
+			return nil // the file lost its name before anybody was given it, and its bytes are still mapped
+		}
 		if !f.s.quarantine(&f.r, TierMemory, err) {
 			return err
 		}
@@ -90,11 +94,11 @@ func (f *File) open(ctx context.Context) error {
 func (f *File) openMemory(ctx context.Context) error {
 	file := f.s.own.get(uint64(f.r.o.Extents()[0].Off))
 	f.tier, f.path = TierMemory, filePath(file)
-	file.HandOut()
 	stamp, err := f.s.stampOf(file)
 	if err != nil {
 		return err
 	}
+	file.HandOut()
 	f.handed = stamp
 	known, ok := f.s.stamps.get(memoryStamp(file.ID()))
 	verify := f.r.verify == VerifyAlways || f.r.verify == VerifyAuto && f.r.o.Flags&master.FlagUnverified != 0

@@ -106,7 +106,7 @@ const (
 // returns what it gave. The caller holds memory's lock; readers don't wait for that.
 func (c *core) shrinkMeta(keep int64) (given int64) {
 	for range maxMetaSteps {
-		off, ok := c.m.TakeRecords(keep, len(c.memory.gaps) >= maxGaps || !c.seg.MayHaveGaps())
+		off, ok := c.m.TakeRecords(keep, len(c.memory.gaps) >= maxGaps)
 		if !ok {
 			break
 		}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -172,7 +170,7 @@ func (c *core) storeID(fsys ssd.FS) (id [16]byte, err error) {
 // openMemory attaches the segment of an earlier process or makes a new one, and the master over it.
 func (c *core) openMemory(id [16]byte, seam seams) error {
 	c.budget, c.limits = arena.NewAccounting(c.opts.MemoryBytes), seam.limits
-	if err := seam.limits.Check(c.opts.MemoryBytes); err != nil && c.opts.Dir == "" {
+	if err := c.checkMemory(seam); err != nil && c.opts.Dir == "" {
 		return memoryError(err)
 	}
 	o := arena.SegmentOptions{
@@ -184,7 +182,12 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 	if err != nil {
 		return err
 	}
-	if c.files, err = arena.OpenFileSet(c.fileDir, seam.limits); err != nil {
+	if c.home != nil {
+		c.files, err = c.home.Files(seam.limits)
+	} else {
+		c.files, err = arena.OpenFileSet("", seam.limits)
+	}
+	if err != nil {
 		return err
 	}
 	c.data = c.seg.Data()
@@ -220,47 +223,14 @@ func (c *core) realBudget() int64 {
 // to the budget, which RLIMIT_AS and RLIMIT_FSIZE may bound.
 const minMetaRegion = 512 << 20
 
-// openSegment also decides where memory files of their own go: beside the segment, so that they survive with it.
-func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, err error) {
-	if c.opts.Dir == "" {
-		c.seg, err = arena.CreateSegment(o)
-		return false, memoryError(err)
+// checkMemory asks the machine for the budget. If it has not got it, memory that dead stores have left is given back first.
+func (c *core) checkMemory(seam seams) error {
+	err := seam.limits.Check(c.opts.MemoryBytes)
+	if err == nil {
+		return nil
 	}
-	base := filepath.Join(c.opts.ShmDir, "mooncake-"+hex.EncodeToString(id[:]))
-	if _, err := os.Stat(base); err != nil && c.opts.VolatileMemory {
-		c.seg, err = arena.CreateSegment(o)
-		return false, memoryError(err)
-	}
-	o.Path, c.fileDir = filepath.Join(base, "segment"), filepath.Join(base, "files")
-	for _, dir := range []string{c.fileDir, base} {
-		if err := privateDir(dir); err != nil {
-			return false, errors.WithMessage(err, "shared memory")
-		}
-	}
-	if c.seg, err = arena.AttachSegment(o); err == nil {
-		return true, nil
-	}
-	if errors.Is(err, arena.ErrLimit) {
-		return false, memoryError(err)
-	}
-	if errors.Is(err, arena.ErrNewerFormat) {
-		return false, errors.WithMessage(ErrNewerFormat, err.Error())
-	}
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, arena.ErrStale) && !errors.Is(err, arena.ErrCorrupt) {
-		return false, err
-	}
-	// Whatever is there is of no use: free its memory before new memory is taken.
-	if err := os.RemoveAll(base); err != nil {
-		return false, errors.WithMessage(err, "remove stale shared memory")
-	}
-	if err := os.MkdirAll(c.fileDir, 0o700); err != nil {
-		return false, errors.WithMessage(err, "shared memory")
-	}
-	if err := o.Limits.Check(c.opts.MemoryBytes); err != nil {
-		return false, memoryError(err)
-	}
-	c.seg, err = arena.CreateSegment(o)
-	return false, memoryError(err)
+	freeLeft(c.opts.ShmDir, seam.bootID, arena.Owner{})
+	return seam.limits.Check(c.opts.MemoryBytes)
 }
 
 // memoryError makes a refusal of the machine an ErrMemoryLimit, whose text says which limit it was.
@@ -299,6 +269,9 @@ func (c *core) closeDir() (err error) {
 	}
 	if c.failure.get() == nil {
 		err = c.freeForgotten()
+		if e := c.leaveMemory(); err == nil {
+			err = e
+		}
 	}
 	for _, end := range []func() error{c.tier.Close, c.catalog.Close} {
 		if e := safely(end); err == nil {
@@ -326,7 +299,7 @@ func (c *core) unmap() {
 	for _, f := range c.own.linked {
 		_ = f.Remove()
 	}
-	_ = c.seg.Close(false)
+	c.closeMemory()
 	if c.lock != nil {
 		_ = c.lock.Release()
 	}
@@ -338,8 +311,8 @@ func (c *core) abandon() {
 		for _, f := range c.own.byID {
 			_ = f.Close()
 		}
-		_ = c.seg.Close(false)
 	}
+	c.closeMemory()
 	if c.tier != nil {
 		_ = c.tier.Close()
 	}

@@ -38,7 +38,8 @@ type core struct {
 	data    []byte // of seg
 	files   *arena.FileSet
 	own     ownFiles
-	fileDir string
+	home    *arena.Home // of segment and files; nil if the memory dies with the process
+	claimed claim       // of the directory on home
 
 	// With Options.Dir.
 	lock    *dirlock.Lock

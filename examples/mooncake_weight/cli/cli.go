@@ -37,6 +37,8 @@ const usageText = `usage: mooncake_weight COMMAND [flags]
   abort   --model-id ID --revision REV                remove an unfinished import
   usage                                               bytes of each revision, shared ones told apart
   repair                                              open a damaged store with what verifies, and say what that is
+  shm [--free [PATH ...]]                             list shared memory that stores hold or have left; free what is
+          abandoned, or the given paths also where nothing tells whether their store is gone
 
 The store is --dir, else MOONCAKE_DIR, else "mooncake" in the user's data directory. "COMMAND -h" lists the flags.
 `
@@ -54,6 +56,8 @@ type cli struct {
 	q       weight.ImportRequest
 	deep    bool
 	verify  bool
+	shmDir  string
+	free    bool
 	user    string
 	include list
 	exclude list
@@ -77,6 +81,7 @@ func Main(program string, args []string, out, errOut io.Writer) int {
 	run, ok := map[string]func(*cli, context.Context) error{
 		"import": (*cli).runImport, "check": (*cli).runCheck, "list": (*cli).runList, "load": (*cli).runLoad,
 		"delete": (*cli).runDelete, "abort": (*cli).runAbort, "usage": (*cli).runUsage,
+		"shm":    (*cli).runShm,
 		"repair": (*cli).runRepair,
 	}[args[0]]
 	if !ok {
@@ -124,6 +129,12 @@ func (c *cli) defineFlags(name, command string) {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(c.err)
 	c.flags = f
+	if command == "shm" {
+		f.BoolVar(&c.json, "json", false, "output for machines")
+		f.BoolVar(&c.free, "free", false, "free what is abandoned, or the paths given as arguments")
+		f.StringVar(&c.shmDir, "shm-dir", "/dev/shm", "tmpfs that the stores use")
+		return
+	}
 	f.StringVar(&c.dir, "dir", "", "directory of the store (default $MOONCAKE_DIR, else the user's data directory)")
 	f.Int64Var(&c.memory, "memory", 64<<20, "memory budget of the store in bytes")
 	f.BoolVar(&c.json, "json", false, "output for machines")

@@ -227,7 +227,7 @@ func (f *File) reopen() ([]byte, error) {
 	if f.sealed {
 		mode = unix.O_RDONLY
 	}
-	fd, st, err := openRegular(f.path, mode)
+	fd, st, err := openRegular(f.at.fd, fileName(f.id), mode)
 	if err != nil {
 		return nil, err
 	}

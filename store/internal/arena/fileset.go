@@ -25,26 +25,104 @@ type FileSet struct {
 	last   atomic.Uint64 // the highest id given or found
 	count  atomic.Int64  // files that are open
 	cache  fileCache
+
+	// open opens the directory, and makes it if it is missing.
+	open func() (int, error)
+
+	mu sync.Mutex
+	at *dirHandle // never nil once the set is open, nil for memfds
 }
 
-// OpenFileSet opens the set of files in dir, which is made if it does not exist; "" is a set of memfds.
+// dirHandle is an open directory. It is shared by the set and its files, and closed when the last lets go of it.
+type dirHandle struct {
+	fd   int
+	uses atomic.Int64
+}
+
+func (d *dirHandle) drop() {
+	if d != nil && d.uses.Add(-1) == 0 {
+		_ = unix.Close(d.fd)
+	}
+}
+
+func (d *dirHandle) share() *dirHandle {
+	if d != nil {
+		d.uses.Add(1)
+	}
+	return d
+}
+
+// named reports whether the path still stands for the directory.
+func (d *dirHandle) named(path string) bool {
+	id, err := identify(d.fd)
+	return err == nil && id.names(unix.AT_FDCWD, path)
+}
+
+// OpenFileSet opens the set of files in dir, which is made if it does not exist and must be this user's alone; "" is a set
+// of memfds.
 func OpenFileSet(dir string, limits MemLimits) (*FileSet, error) {
-	f := &FileSet{dir: dir, limits: limits}
+	return newFileSet(dir, limits, func() (int, error) {
+		parent, err := unix.Open(filepath.Dir(dir), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, err
+		}
+		defer unix.Close(parent)
+		return makePrivate(parent, filepath.Base(dir))
+	})
+}
+
+// newFileSet opens the directory and finds the ids that are in use.
+func newFileSet(dir string, limits MemLimits, open func() (int, error)) (*FileSet, error) {
+	f := &FileSet{dir: dir, limits: limits, open: open}
 	f.cache.limits = limits
 	if dir == "" {
 		return f, nil
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := f.reopen(nil); err != nil {
 		return nil, errors.Wrap(err, "open file set")
 	}
 	ids, err := f.List()
 	if err != nil {
+		_ = f.Close()
 		return nil, errors.Wrap(err, "open file set")
 	}
 	if len(ids) > 0 {
 		f.last.Store(ids[len(ids)-1])
 	}
 	return f, nil
+}
+
+// reopen opens the directory again, unless another goroutine did since was was in use.
+func (f *FileSet) reopen(was *dirHandle) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.at != was {
+		return nil
+	}
+	fd, err := f.open()
+	if err != nil {
+		return errors.Wrapf(err, "directory %s", f.dir)
+	}
+	was.drop()
+	f.at = &dirHandle{fd: fd}
+	f.at.uses.Store(1)
+	return nil
+}
+
+// handle returns the directory; the caller drops it.
+func (f *FileSet) handle() *dirHandle {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at.share()
+}
+
+// Close lets go of the directory. Files stay as they are, open ones too.
+func (f *FileSet) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at.drop()
+	f.at = nil
+	return nil
 }
 
 // Skip keeps ids up to last from being given, for ids that a catalogue still names though their files are gone.
@@ -62,14 +140,16 @@ func (f *FileSet) List() ([]uint64, error) {
 	if f.dir == "" {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(f.dir)
+	at := f.handle()
+	defer at.drop()
+	names, err := readNames(at.fd)
 	if err != nil {
 		return nil, errors.Wrap(err, "list files")
 	}
 	var ids []uint64
-	for _, e := range entries {
-		id, err := strconv.ParseUint(strings.TrimSuffix(e.Name(), fileSuffix), 16, 64)
-		if err == nil && id > 0 && e.Name() == fileName(id) {
+	for _, name := range names {
+		id, err := strconv.ParseUint(strings.TrimSuffix(name, fileSuffix), 16, 64)
+		if err == nil && id > 0 && name == fileName(id) {
 			ids = append(ids, id)
 		}
 	}
@@ -82,7 +162,9 @@ func (f *FileSet) Remove(id uint64) error {
 	if f.dir == "" {
 		return errors.Wrapf(fs.ErrNotExist, "remove file %d of a set of memfds", id)
 	}
-	return errors.Wrapf(os.Remove(f.path(id)), "remove file %d", id)
+	at := f.handle()
+	defer at.drop()
+	return errors.Wrapf(unix.Unlinkat(at.fd, fileName(id), 0), "remove file %d", id)
 }
 
 func fileName(id uint64) string { return fmt.Sprintf("%016x%s", id, fileSuffix) }
@@ -108,7 +190,7 @@ func (f *FileSet) Create(size int64) (*File, error) {
 		return nil, errors.Wrapf(err, "create file %d", id)
 	}
 	var err error
-	if file.fd, err = createFile(file.path, "mooncake-object"); err != nil {
+	if file.fd, file.at, err = f.create(id); err != nil {
 		f.count.Add(-1)
 		return nil, errors.Wrapf(limitError(err, "make a file"), "create file %d", id)
 	}
@@ -117,6 +199,36 @@ func (f *FileSet) Create(size int64) (*File, error) {
 		return nil, errors.Wrapf(limitError(err, "take memory"), "create file %d of %d bytes", id, size)
 	}
 	return file, nil
+}
+
+// create makes the file of an id. A directory that was deleted is made again.
+func (f *FileSet) create(id uint64) (fd int, at *dirHandle, err error) {
+	if f.dir == "" {
+		fd, err = createMemfd("mooncake-object")
+		return fd, nil, err
+	}
+	for range 3 {
+		at = f.handle()
+		fd, err = createFile(at.fd, fileName(id))
+		if err == nil && at.named(f.dir) {
+			return fd, at, nil
+		}
+		if err == nil { // in a directory that lost its name: nobody could open the file
+			_ = unix.Unlinkat(at.fd, fileName(id), 0)
+			_ = unix.Close(fd)
+			err = errors.Wrapf(fs.ErrNotExist, "directory %s", f.dir)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			if e := f.reopen(at); e != nil {
+				err = e
+			}
+		}
+		at.drop()
+		if !errors.Is(err, fs.ErrNotExist) {
+			return -1, nil, err
+		}
+	}
+	return -1, nil, err
 }
 
 func (f *FileSet) file(id uint64, size int64) *File {
@@ -143,9 +255,11 @@ func (f *FileSet) Attach(id uint64, size int64) (*File, error) {
 		return nil, errors.Wrapf(fs.ErrNotExist, "attach file %d of a set of memfds", id)
 	}
 	f.Skip(id)
-	fd, st, err := openRegular(f.path(id), unix.O_RDWR)
+	at := f.handle()
+	defer at.drop()
+	fd, st, err := openRegular(at.fd, fileName(id), unix.O_RDWR)
 	if errors.Is(err, unix.EACCES) {
-		fd, st, err = openRegular(f.path(id), unix.O_RDONLY)
+		fd, st, err = openRegular(at.fd, fileName(id), unix.O_RDONLY)
 	}
 	if err != nil {
 		return nil, errors.Wrapf(limitError(err, "open a file"), "attach file %d", id)
@@ -156,6 +270,7 @@ func (f *FileSet) Attach(id uint64, size int64) (*File, error) {
 	}
 	f.count.Add(1)
 	file := f.file(id, size)
+	file.at = at.share()
 	file.file, file.sealed = identity{st.Dev, st.Ino}, st.Mode&0o222 == 0
 	return file, nil
 }
@@ -165,6 +280,7 @@ func (f *FileSet) Attach(id uint64, size int64) (*File, error) {
 type File struct {
 	id    uint64
 	path  string
+	at    *dirHandle // the directory of a named file
 	size  int64
 	file  identity
 	cache *fileCache
@@ -213,6 +329,14 @@ func (f *File) fill(limits MemLimits) (err error) {
 		}
 	}
 	return f.dropDescriptor()
+}
+
+// chmod changes the mode of a named file, reached through its directory.
+func (f *File) chmod(mode uint32) error {
+	if !f.file.names(f.at.fd, fileName(f.id)) {
+		return fs.ErrNotExist
+	}
+	return unix.Fchmodat(f.at.fd, fileName(f.id), mode, 0)
 }
 
 // dropDescriptor closes the descriptor of a named file: its mapping needs none, and there may be very many files.
@@ -266,7 +390,7 @@ func (f *File) Seal() error {
 	}
 	f.sealed = true
 	if f.path != "" {
-		return errors.Wrapf(os.Chmod(f.path, 0o400), "seal file %d", f.id)
+		return errors.Wrapf(f.chmod(0o400), "seal file %d", f.id)
 	}
 	if err := unix.Fchmod(f.fd, 0o400); err != nil {
 		return errors.Wrapf(err, "seal file %d", f.id)
@@ -301,7 +425,7 @@ func (f *File) Stamp() (Stamp, error) {
 	var st unix.Stat_t
 	var err error
 	if f.path != "" {
-		err = unix.Lstat(f.path, &st)
+		err = unix.Fstatat(f.at.fd, fileName(f.id), &st, unix.AT_SYMLINK_NOFOLLOW)
 	} else {
 		err = unix.Fstat(f.fd, &st)
 	}
@@ -323,7 +447,7 @@ func (f *File) close(remove bool) error {
 	f.closed = true
 	var errs [3]error
 	if remove && f.path != "" {
-		errs[0] = f.file.remove(f.path)
+		errs[0] = f.file.remove(f.at.fd, fileName(f.id))
 	}
 	f.count.Add(-1)
 	errs[1] = unmapIdle(f.cache.drop(f))
@@ -331,6 +455,7 @@ func (f *File) close(remove bool) error {
 		errs[2] = unix.Close(f.fd)
 		f.fd = -1
 	}
+	f.at.drop()
 	for _, err := range errs {
 		if err != nil {
 			return errors.Wrapf(err, "close file %d", f.id)

@@ -4,6 +4,8 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/pkg/errors"
 	"golang.org/x/sys/unix"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/filelock"
 )
 
 // Region is one of the two regions of a Segment.
@@ -29,6 +33,8 @@ func (r Region) String() string { return [...]string{"meta", "data"}[r] }
 type SegmentOptions struct {
 	// Path of the file, on tmpfs: on a disk an I/O error would kill the process. Default: a memfd, which dies with the process.
 	Path string
+	// Home is the directory that the file lies in, instead of Path. It must stay open as long as the segment.
+	Home *Home
 	// DataBytes and MetaBytes are how far the regions can grow. Both are rounded up to StepBytes and cost address space
 	// and file size only, until they are reserved. DataBytes must be positive. AttachSegment extends a data region that is
 	// smaller than DataBytes.
@@ -39,6 +45,9 @@ type SegmentOptions struct {
 	SlabBytes int64
 	// StoreID says whose segment it is: another store does not attach to it.
 	StoreID [16]byte
+	// Owner is recorded in a segment that is made. One that is attached must be left by the same directory, at one of Epochs.
+	Owner  Owner
+	Epochs [][16]byte
 	// BootID tells boots of the machine apart. Default: the kernel's.
 	BootID string
 	// Limits are asked before memory is taken.
@@ -47,11 +56,15 @@ type SegmentOptions struct {
 
 // Segment is a shared-memory file, mapped once from its creation to Close. Its two regions begin without memory; Reserve
 // takes it and Release gives it back. What is reserved is recorded in the file itself, so that a process that attaches
-// after a crash knows it. The caller sees to it that one process at a time has the segment.
+// after a crash knows it. The file is locked as long as it is mapped, so that one process at a time has the segment, however
+// many know its name.
 //
 // All methods may be called from several goroutines, Reserve and Release for disjoint ranges.
 type Segment struct {
 	path   string
+	dir    int // the directory of path, not ours with a Home; -1 for a memfd
+	home   *Home
+	lock   *filelock.Lock
 	header header
 	layout layout
 	limits MemLimits
@@ -81,27 +94,73 @@ func CreateSegment(o SegmentOptions) (*Segment, error) {
 	if err := h.validate(); err != nil {
 		return nil, errors.Wrap(err, "create segment")
 	}
-	temporary := ""
-	if o.Path != "" {
-		temporary = o.Path + ".new"
-		if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, errors.Wrap(err, "create segment: remove an unfinished one")
-		}
-	}
-	fd, err := createFile(temporary, "mooncake-segment")
-	if err != nil {
-		return nil, errors.Wrapf(err, "create segment %s", o.Path)
-	}
-	s := &Segment{fd: fd, path: o.Path, header: h, layout: h.layout(), limits: o.Limits}
+	s := &Segment{fd: -1, dir: -1, header: h, layout: h.layout(), limits: o.Limits}
 	s.layout.setData(dataBytes)
-	if err := s.format(temporary); err != nil {
+	err = s.place(&o)
+	if err == nil {
+		err = s.create()
+	}
+	if err != nil {
 		_ = s.Close(false)
-		if temporary != "" {
-			_ = os.Remove(temporary)
-		}
-		return nil, errors.Wrapf(err, "create segment %s", o.Path)
+		return nil, errors.Wrapf(err, "create segment %s", s.path)
 	}
 	return s, nil
+}
+
+// place opens the directory that the file is in.
+func (s *Segment) place(o *SegmentOptions) (err error) {
+	s.path = o.Path
+	if s.home = o.Home; s.home != nil {
+		s.path, s.dir = filepath.Join(o.Home.Path(), segmentName), o.Home.fd
+	} else if o.Path != "" {
+		s.dir, err = unix.Open(filepath.Dir(o.Path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	return errors.Wrap(err, "open directory")
+}
+
+// name is that of the file in its directory.
+func (s *Segment) name() string { return filepath.Base(s.path) }
+
+// create makes the file, locked before it has its name.
+func (s *Segment) create() (err error) {
+	if s.path == "" {
+		if s.fd, err = createMemfd("mooncake-segment"); err != nil {
+			return err
+		}
+		return s.format("")
+	}
+	temporary := s.name() + ".new"
+	if err := unix.Unlinkat(s.dir, temporary, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Wrap(err, "remove an unfinished one")
+	}
+	if s.fd, err = createFile(s.dir, temporary); err != nil {
+		return err
+	}
+	if err = s.takeLock(temporary); err == nil {
+		err = s.format(temporary)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(s.dir, temporary, 0)
+	}
+	return err
+}
+
+// takeLock locks the file, which must have that name. The error wraps ErrInUse if another process has it.
+func (s *Segment) takeLock(name string) (err error) {
+	if s.file, err = identify(s.fd); err != nil {
+		return err
+	}
+	s.lock, err = filelock.Take(func() (int, error) {
+		fd, _, err := openRegular(s.dir, name, unix.O_RDONLY)
+		return fd, err
+	})
+	if errors.Is(err, filelock.ErrHeld) {
+		return errors.Wrap(ErrInUse, err.Error())
+	}
+	if err == nil && !s.file.names(s.dir, name) {
+		return errors.Wrap(fs.ErrNotExist, "removed meanwhile")
+	}
+	return err
 }
 
 // format makes the file a segment and gives it its name.
@@ -131,12 +190,12 @@ func (s *Segment) format(temporary string) error {
 	if temporary == "" {
 		return nil
 	}
-	return errors.Wrap(os.Rename(temporary, s.path), "name the segment")
+	return errors.Wrap(unix.Renameat(s.dir, temporary, s.dir, s.name()), "name the segment")
 }
 
 // AttachSegment opens the segment that an earlier process left at Path. Memory that was being reserved or released when
-// that process died is given back. The error wraps fs.ErrNotExist, ErrStale, ErrCorrupt or ErrNewerFormat where that is
-// the reason; the file is never changed then.
+// that process died is given back. The error wraps fs.ErrNotExist, ErrInUse, ErrStale, ErrCorrupt or ErrNewerFormat where
+// that is the reason; the file is never changed then.
 func AttachSegment(o SegmentOptions) (*Segment, error) {
 	s, err := attachSegment(o)
 	return s, errors.Wrapf(err, "attach segment %s", o.Path)
@@ -147,20 +206,34 @@ func attachSegment(o SegmentOptions) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, st, err := openRegular(o.Path, unix.O_RDWR)
-	if err != nil {
-		return nil, err
-	}
-	s := &Segment{fd: fd, path: o.Path, limits: o.Limits}
-	if err := s.load(want, st.Size, o.DataBytes); err != nil {
+	s := &Segment{fd: -1, dir: -1, limits: o.Limits}
+	if err := s.attach(&o, want); err != nil {
 		_ = s.Close(false)
 		return nil, err
 	}
 	return s, nil
 }
 
+func (s *Segment) attach(o *SegmentOptions, want header) error {
+	if err := s.place(o); err != nil {
+		return err
+	}
+	if s.path == "" {
+		return errors.Wrap(fs.ErrNotExist, "no path")
+	}
+	fd, st, err := openRegular(s.dir, s.name(), unix.O_RDWR)
+	if err != nil {
+		return err
+	}
+	s.fd = fd
+	if err := s.takeLock(s.name()); err != nil {
+		return err
+	}
+	return s.load(want, o.Epochs, st.Size, o.DataBytes)
+}
+
 // load reads the header, maps the file, and gives back what is not recorded as reserved.
-func (s *Segment) load(want header, size, dataBytes int64) error {
+func (s *Segment) load(want header, epochs [][16]byte, size, dataBytes int64) error {
 	p := make([]byte, headerBytes)
 	n, err := unix.Pread(s.fd, p, 0)
 	if err != nil {
@@ -171,6 +244,12 @@ func (s *Segment) load(want header, size, dataBytes int64) error {
 	}
 	if s.header.storeID != want.storeID || s.header.bootID != want.bootID {
 		return errors.Wrapf(ErrStale, "segment of %v, wanted %v", &s.header, &want)
+	}
+	if s.header.format < ownedFormat {
+		return errors.Wrapf(ErrStale, "segment format %d, which does not say whose it is", s.header.format)
+	}
+	if !s.header.owner.SameDir(&want.owner) || !slices.Contains(epochs, s.header.owner.Epoch) {
+		return errors.Wrapf(ErrStale, "segment of directory %s, left at another epoch or by another directory", s.header.owner.Path)
 	}
 	s.layout = s.header.layout()
 	if err := s.fit(size, roundUp(dataBytes, StepBytes)); err != nil {
@@ -193,7 +272,7 @@ func (s *Segment) load(want header, size, dataBytes int64) error {
 func (s *Segment) fit(size, dataBytes int64) error {
 	most := s.layout.region[DataRegion].size
 	data := size - s.layout.region[DataRegion].off
-	if data <= 0 || data > most || data%StepBytes != 0 || s.header.format == 1 && data != most {
+	if data <= 0 || data > most || data%StepBytes != 0 {
 		return errors.Wrapf(ErrCorrupt, "file of %d bytes, its header says up to %d", size, s.layout.total)
 	}
 	s.layout.setData(data)
@@ -227,15 +306,41 @@ func (s *Segment) mapAll() error {
 }
 
 func (o *SegmentOptions) header() (header, error) {
-	h := header{format: headerFormat, storeID: o.StoreID, bootID: o.BootID}
+	h := header{format: headerFormat, storeID: o.StoreID, bootID: o.BootID, owner: o.Owner}
 	if h.bootID == "" {
-		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		id, err := BootID()
 		if err != nil {
-			return h, errors.Wrap(err, "boot id")
+			return h, err
 		}
-		h.bootID = strings.TrimSpace(string(id))
+		h.bootID = id
 	}
 	return h, nil
+}
+
+// BootID is the kernel's name of this boot.
+func BootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id)), errors.Wrap(err, "boot id")
+}
+
+// Owner returns who left the segment, or has it.
+func (s *Segment) Owner() Owner { return s.header.owner }
+
+// Own records who has the segment from now on. A process that dies within leaves the old record or the new one: the
+// kernel writes a page of tmpfs whole.
+func (s *Segment) Own(o Owner) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return os.ErrClosed
+	}
+	h := s.header
+	h.owner = o
+	if _, err := unix.Pwrite(s.fd, h.encode(), 0); err != nil {
+		return errors.Wrap(err, "record the owner of the segment")
+	}
+	s.header = h
+	return nil
 }
 
 // Data returns the data region. Only what is reserved may be touched: elsewhere a read may take memory that is not
@@ -259,10 +364,6 @@ func (s *Segment) Fd() int { return s.fd }
 
 // Path returns the name of the file, "" for a memfd.
 func (s *Segment) Path() string { return s.path }
-
-// MayHaveGaps reports whether steps of the meta region may be released below others. Versions that write format 1 would
-// not see the records behind a gap.
-func (s *Segment) MayHaveGaps() bool { return s.header.format >= 2 }
 
 // SlabBytes returns the slab size recorded in the segment.
 func (s *Segment) SlabBytes() int64 { return s.header.slabBytes }
@@ -391,21 +492,37 @@ func (s *Segment) reserved(r Region, off int64) bool {
 func (s *Segment) Close(remove bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fd < 0 {
+	if s.fd < 0 && s.dir < 0 {
 		return os.ErrClosed
 	}
 	var first error
-	if remove && s.path != "" {
-		first = s.file.remove(s.path)
-	}
-	if s.mem != nil {
-		if err := unmapFile(s.mem); first == nil {
+	keep := func(err error) {
+		if first == nil {
 			first = err
 		}
 	}
-	if err := unix.Close(s.fd); first == nil {
-		first = errors.Wrap(err, "close segment")
+	if remove && s.path != "" && s.fd >= 0 {
+		keep(s.file.remove(s.dir, s.name()))
 	}
-	s.mem, s.fd = nil, -1
+	if s.mem != nil {
+		keep(unmapFile(s.mem))
+	}
+	if s.lock != nil {
+		keep(s.lock.Release())
+	}
+	if s.fd >= 0 {
+		keep(errors.Wrap(unix.Close(s.fd), "close segment"))
+	}
+	if s.home == nil && s.dir >= 0 {
+		_ = unix.Close(s.dir)
+	}
+	s.mem, s.lock, s.fd, s.dir = nil, nil, -1, -1
 	return first
+}
+
+// Named reports whether the file still has its name. One that was deleted goes with the process.
+func (s *Segment) Named() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.fd >= 0 && s.dir >= 0 && s.file.names(unix.AT_FDCWD, s.path)
 }
