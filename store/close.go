@@ -58,15 +58,13 @@ func (s *Store) close(grace, wait context.Context, graceful bool) error {
 		return c.closing.err
 	case <-wait.Done():
 	}
-	timer := time.NewTimer(c.failure.wait)
-	defer timer.Stop()
 	select {
 	case <-c.closing.idle:
 		<-done
 		return c.closing.err
 	case <-done:
 		return c.closing.err
-	case <-timer.C:
+	case <-c.failure.after(c.failure.wait):
 		return errors.WithMessage(wait.Err(),
 			"close: operations are still in progress; until they end the memory stays mapped and the directory locked")
 	}

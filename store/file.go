@@ -19,8 +19,11 @@ import (
 // file is the store's own: open it read-only. A hard link shares it, so that writing through a link corrupts the
 // object; Close notices a change and quarantines the replica. Files and the directories that they lie in belong to the
 // store's user, and no other can read them (root excepted): package weight says how a revision is handed to another user.
-// Close exactly once.
-type File struct {
+// Close exactly once: copies of a File are the same file.
+type File struct{ *filing }
+
+// filing is what all copies of a File share.
+type filing struct {
 	s      *Store
 	r      reading
 	path   string
@@ -45,7 +48,7 @@ func (s *Store) File(ctx context.Context, key string, opts *ReadOptions) (*File,
 	if err != nil {
 		return nil, err
 	}
-	f := &File{s: s, r: r}
+	f := &File{&filing{s: s, r: r}}
 	f.r.key = strings.Clone(key) // it outlives the call
 	if err := f.open(ctx); err != nil {
 		r.release()
@@ -195,7 +198,12 @@ func (c *core) stampOf(file *arena.File) (fileID, error) {
 }
 
 // Path is the file's name. It stays valid while the File is open, also if the key is removed or replaced.
-func (f *File) Path() string { return f.path }
+func (f *File) Path() string {
+	if f.filing == nil { // the zero File
+		return ""
+	}
+	return f.path
+}
 
 // Size is the file's size, which is the object's.
 func (f *File) Size() int64 { return f.r.o.Size }

@@ -115,10 +115,10 @@ func eachHome(shmDir string, fn func(path string, f *arena.Found) error) error {
 }
 
 func leftover(path string, f *arena.Found, boot string) Leftover {
-	return Leftover{path, stateOf(filepath.Base(path), f, boot), f.Bytes, f.Owner.PID, f.Owner.Path, f.BootID}
+	return Leftover{path, leftoverState(filepath.Base(path), f, boot), f.Bytes, f.Owner.PID, f.Owner.Path, f.BootID}
 }
 
-func stateOf(name string, f *arena.Found, boot string) LeftoverState {
+func leftoverState(name string, f *arena.Found, boot string) LeftoverState {
 	if f.InUse {
 		return LeftoverInUse
 	}
@@ -233,7 +233,7 @@ func freeLeft(shmDir, boot string, opening arena.Owner) {
 	}
 	_ = eachHome(shmDir, func(path string, f *arena.Found) error {
 		own := opening.Ino != 0 && f.Owned && f.Owner.SameDir(&opening) && f.Owner.MountSpace == opening.MountSpace
-		if !f.InUse && (own || stateOf(filepath.Base(path), f, boot) == LeftoverAbandoned) {
+		if !f.InUse && (own || leftoverState(filepath.Base(path), f, boot) == LeftoverAbandoned) {
 			return f.Remove()
 		}
 		return nil

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"math"
@@ -33,7 +32,7 @@ type seams struct {
 	limits  arena.MemLimits
 	bootID  string
 	ssd     ssd.Options
-	stuck   time.Duration // instead of stuckWait
+	after   func(time.Duration) <-chan time.Time // instead of time.After, for what Close waits for
 }
 
 func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
@@ -49,7 +48,10 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	c := &core{opts: opts.WithDefaults(), start: time.Now(), promo: newPromoter()}
 	c.wall = c.start.UnixNano()
 	c.stop, c.quit = context.WithCancel(context.Background())
-	c.failure.happened, c.failure.wait = make(chan struct{}), cmp.Or(seam.stuck, stuckWait)
+	c.failure.happened, c.failure.wait, c.failure.after = make(chan struct{}), stuckWait, time.After
+	if seam.after != nil {
+		c.failure.after = seam.after
+	}
 	c.wake.janitor, c.wake.evictor = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.wake.grower = make(chan struct{}, 1)
 	c.own.byID = make(map[uint64]*arena.File)

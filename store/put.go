@@ -199,8 +199,9 @@ func (s *Store) put(ctx context.Context, key string, parts [][]byte, opts *PutOp
 // staged is a reservation whose bytes are in place.
 type staged struct {
 	key    master.Key
-	group  string
+	group  string // of an object that is copied
 	o      master.Object
+	as     master.Inherited // of a durable put: what its record says
 	table  []uint64
 	pooled *[]uint64
 	data   [][]byte // what the SSD tier is to write, for a durable put
@@ -210,7 +211,7 @@ type staged struct {
 // stage reserves room and copies the parts into it. An object that memory is not to have is only hashed: its parts are
 // what the SSD tier will write.
 func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]byte) (p staged, err error) {
-	p.key, p.group = q.Key, q.Group
+	p.key = q.Key
 	p.pooled = tables.Get().(*[]uint64)
 	if p.o, p.file, err = s.reserve(ctx, q); err != nil {
 		tables.Put(p.pooled)
@@ -299,6 +300,7 @@ func (s *Store) committed(p *staged, old master.Replaced) error {
 		s.feed.send(Event{Kind: EventPut, Tenant: p.key.Tenant, Key: p.key.Name, Size: p.o.Size, Type: ObjectType(p.o.Kind)})
 	}
 	err := s.forgetOne(p.key.Tenant, p.key.Name, old)
+	s.awaitDepartures(p.key.Tenant, p.key.Name)
 	switch {
 	case p.o.Flags&master.FlagDurable != 0:
 		return nil // the forgetting is tried again; if a crash comes first, the newer generation wins

@@ -25,7 +25,9 @@ func (s *Store) remove(key string, force bool) error {
 		return s.badKey(key, err)
 	}
 	s.noteRemoved(key, gone.Size)
-	return s.forgetOne(s.tenant, key, gone)
+	err = s.forgetOne(s.tenant, key, gone)
+	s.awaitDepartures(s.tenant, key)
+	return err
 }
 
 func (s *Store) noteRemoved(key string, size int64) {
@@ -98,7 +100,9 @@ func (s *Store) removePage(ctx context.Context, force bool, chosen []master.Foun
 		s.noteRemoved(f.Name, g.Size)
 		names, gone = append(names, f.Name), append(gone, g)
 	}
-	return len(names), s.forget(s.tenant, names, gone)
+	err = s.forget(s.tenant, names, gone)
+	s.awaitDepartures(s.tenant, names...)
+	return len(names), err
 }
 
 // Objects are the objects of the tenant whose key starts with prefix, in no order. An object that is there from start

@@ -39,6 +39,7 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 		}
 		count++
 		live.add(r, r.Key)
+		owners.checkGroup(c, r)
 		return nil
 	}
 	err := c.scanBatches(ctx, func(r *catalog.Record) error {
@@ -71,7 +72,21 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 	if err := c.tier.Recover(live.all()); err != nil {
 		return errors.WithMessage(err, "ssd tier")
 	}
-	return c.recordLinks(owners.newest)
+	if err := c.recordLinks(owners.newest); err != nil {
+		return err
+	}
+	return c.rewriteKeys(owners.regrouped)
+}
+
+// checkGroup notes an object that survived in memory with another group than its record has, as versions wrote it that
+// lost the group of an upsert. A group is fixed for the life of an object, so memory is right.
+func (l *linkOwners) checkGroup(c *core, r *catalog.Record) {
+	if c.counters.restoredMemory.load() == 0 {
+		return
+	}
+	if k := linkKey(r); c.m.GroupOf(k) != r.Group {
+		l.regrouped = append(l.regrouped, cloneKey(k))
+	}
 }
 
 func linkKey(r *catalog.Record) master.Key { return master.Key{Tenant: r.Tenant, Name: r.Key} }
@@ -102,6 +117,7 @@ func (c *core) dropOlds(owners *linkOwners) {
 			c.runEffect(e)
 		}
 	}
+	c.m.AllForgotten()
 }
 
 // scanCatalogue is the catalogue's scan. A record that does not verify is an error, and so is a scan that ended early: what was
@@ -277,6 +293,8 @@ type linkOwners struct {
 	at     map[ssd.Loc]master.Ref
 	newest map[master.Key]uint64
 	olds   []master.Ref
+
+	regrouped []master.Key // see checkGroup
 }
 
 // find is the owner that is known for a link's bytes: the object under the target's key, if it still has them, or one
@@ -313,6 +331,7 @@ func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners *linkOwner
 				live.add(r, r.Target)
 				owners.at[loc] = o.Holder()
 			}
+			owners.checkGroup(c, r)
 			hard, soft := r.Flags&catalog.FlagHardPin != 0, r.SoftUntil*1e6
 			_, err := c.m.Pin(k, master.PinRequest{HardPin: &hard, SoftUntil: &soft})
 			return err

@@ -149,16 +149,12 @@ func (g *gate) refuse(grace bool) {
 	g.refusal.Store(&closed)
 }
 
-// close refuses all operations and waits for those in progress. It reports false if that was given up.
-func (g *gate) close(giveUp *atomic.Bool) bool {
+// close refuses all operations and waits for those in progress, until giveUp.
+func (g *gate) close(giveUp func() bool) {
 	g.refuse(false)
-	for wait := 10 * time.Microsecond; !g.idle(); wait = min(2*wait, time.Millisecond) {
-		if giveUp.Load() {
-			return false
-		}
+	for wait := 10 * time.Microsecond; !g.idle() && !giveUp(); wait = min(2*wait, time.Millisecond) {
 		time.Sleep(wait)
 	}
-	return true
 }
 
 func (g *gate) idle() bool {

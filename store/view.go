@@ -12,13 +12,17 @@ import (
 
 // View is a borrowed, read-only look at bytes of an object. While it is open the object is neither evicted nor moved,
 // even if its key is removed or replaced. Close exactly once, after the last use of the bytes; writing to them corrupts
-// the store. A View never closed keeps its memory, also after the store is closed. Who is able to cut a file short that
-// File has handed out, root above all, takes the memory from under its views.
+// the store. Copies of a View are the same view: Close of one closes all. A View never closed keeps its memory, also
+// after the store is closed. A process that can truncate a file returned by File (root, for instance) invalidates the
+// views of its object: reading them raises SIGBUS.
 //
 // Bytes of a view are never on the Go heap, so that they can be handed to C. They are the store's own memory or, where
 // the bytes are not there in the wanted form, a copy in memory of the view's own that goes with its Close. Such copies
 // are beside Options.MemoryBytes; Usage.ViewCopies counts them.
-type View struct {
+type View struct{ *viewing }
+
+// viewing is what all copies of a View share.
+type viewing struct {
 	s      *Store
 	holder master.Ref // pinned
 	size   int64
@@ -30,9 +34,20 @@ type View struct {
 	mu     sync.Mutex
 }
 
+// newView makes a View and what it shares in one allocation.
+func newView(s *Store, holder master.Ref, size int64) *View {
+	v := new(struct {
+		View
+		shared viewing
+	})
+	v.shared.s, v.shared.holder, v.shared.size = s, holder, size
+	v.View.viewing = &v.shared
+	return &v.View
+}
+
 // View borrows an object's bytes. One that is only on SSD is brought to memory first if there is room, else copied; a
 // machine that has no memory for the copy is ErrMemoryLimit, and an object in a file of its own that can't be mapped because
-// too many others are in use is ErrBusy. Bytes of objects up to SlabBytes, and of those in files of
+// too many others are in use is ErrBusy, and so is one that eight million readers have open. Bytes of objects up to SlabBytes, and of those in files of
 // their own, are one piece. opts may be nil.
 func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View, error) {
 	r, err := s.acquire(key, opts)
@@ -45,7 +60,7 @@ func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View,
 	if err := s.untouched(&r.o); err != nil {
 		return s.viewAfterBadMemory(ctx, &r, err)
 	}
-	v := &View{s: s, holder: r.o.Holder(), size: r.o.Size}
+	v := newView(s, r.o.Holder(), r.o.Size)
 	if v.file, err = s.pin(&r.o); err != nil {
 		return s.viewAfterBadMemory(ctx, &r, err)
 	}
@@ -85,7 +100,7 @@ func (s *Store) borrowRange(ctx context.Context, r *reading, off, n int64) *View
 	if !r.o.InMemory() || s.untouched(&r.o) != nil {
 		return nil
 	}
-	v := &View{s: s, holder: r.o.Holder(), size: n}
+	v := newView(s, r.o.Holder(), n)
 	file, err := s.pin(&r.o)
 	if err != nil {
 		return nil
@@ -151,7 +166,7 @@ func (s *Store) viewOfSSD(ctx context.Context, r *reading) (*View, error) {
 		if err == nil && o.Gen == r.o.Gen && o.InMemory() {
 			s.m.Release(r.o.Holder())
 			r.o = o
-			v := &View{s: s, holder: o.Holder(), size: o.Size}
+			v := newView(s, o.Holder(), o.Size)
 			if v.file, err = s.pin(&o); err != nil {
 				r.release()
 				return nil, r.failed(err)
@@ -179,8 +194,8 @@ func (s *Store) copied(ctx context.Context, r *reading, off, n int64) (*View, er
 		r.release()
 		return nil, err
 	}
-	v := &View{s: s, holder: r.o.Holder(), size: n, copied: true}
-	v.one[0] = own
+	v := newView(s, r.o.Holder(), n)
+	v.copied, v.one[0] = true, own
 	v.pieces = v.one[:]
 	s.mapping.copies.Add(n)
 	return r.opened(v), nil

@@ -17,8 +17,12 @@ import (
 )
 
 // Writer is a put whose bytes come in pieces. Nothing of it is visible before Commit; Abort, or a Writer that is
-// dropped, leaves nothing. Safe for concurrent use; writes of overlapping ranges have no order.
-type Writer struct {
+// dropped, leaves nothing. Safe for concurrent use; writes of overlapping ranges have no order. Copies of a Writer are the
+// same writer: Commit or Abort of one ends all.
+type Writer struct{ *writing }
+
+// writing is what all copies of a Writer share.
+type writing struct {
 	s       *Store
 	key     master.Key
 	size    int64
@@ -62,8 +66,8 @@ func (s *Store) begin(ctx context.Context, key string, size int64, opts *PutOpti
 
 // create makes a Writer that refers to the strings of the request.
 func (s *Store) create(ctx context.Context, q master.ReserveRequest) (w *Writer, err error) {
-	w = &Writer{s: s, key: q.Key, size: q.Size, durable: q.Durable, renewed: s.now()}
-	w.p.key, w.p.group = q.Key, q.Group
+	w = &Writer{&writing{s: s, key: q.Key, size: q.Size, durable: q.Durable, renewed: s.now()}}
+	w.p.key = q.Key
 	if w.p.o, w.p.file, err = s.reserve(ctx, q); err != nil {
 		return nil, err
 	}
@@ -77,7 +81,7 @@ func (s *Store) create(ctx context.Context, q master.ReserveRequest) (w *Writer,
 	}
 	left := dropped{s.core, master.Key{Tenant: q.Tenant, Name: strings.Clone(q.Name)}, w.p.o.Ref, w.p.o.Gen, w.own}
 	s.unfinished.add(left)
-	w.cleanup = runtime.AddCleanup(w, dropped.abort, left)
+	w.cleanup = runtime.AddCleanup(w.writing, dropped.abort, left)
 	return w, nil
 }
 

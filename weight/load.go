@@ -23,8 +23,11 @@ type LoadOptions struct {
 }
 
 // Loaded is a revision as a directory that an engine can open. While it is open the revision can't be deleted, nor its
-// files freed. Close exactly once.
-type Loaded struct {
+// files freed. Close exactly once: copies of a Loaded are the same load.
+type Loaded struct{ *loading }
+
+// loading is what all copies of a Loaded share.
+type loading struct {
 	m      *Manager
 	d      *directory
 	opened []string
@@ -61,7 +64,7 @@ func (m *Manager) Load(ctx context.Context, ref Ref, opts *LoadOptions) (*Loaded
 	if err != nil {
 		return nil, errors.WithMessagef(err, "load %v", ref)
 	}
-	l := &Loaded{m: m, d: d}
+	l := &Loaded{&loading{m: m, d: d}}
 	if opts.User != "" {
 		if l.opened, err = m.handOut(d, to); err != nil {
 			_ = l.Close()

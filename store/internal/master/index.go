@@ -151,6 +151,11 @@ func (s *shard) holds(h uint64, r Ref) bool {
 
 // find calls fn for the records of a key until it returns true. The caller holds the shard's lock.
 func (x *index) find(s *shard, h uint64, tenant, name string, fn func(Ref, *record, uint64) bool) {
+	x.each(s, h, tenant, name, func(r Ref, rec *record) bool { return !x.wentWithGroup(rec) && fn(r, rec, loadWord(rec)) })
+}
+
+// each is find that also sees what was removed with its group.
+func (x *index) each(s *shard, h uint64, tenant, name string, fn func(Ref, *record) bool) {
 	slots := s.slots()
 	if len(slots) == 0 {
 		return
@@ -163,7 +168,7 @@ func (x *index) find(s *shard, h uint64, tenant, name string, fn func(Ref, *reco
 		}
 		r := Ref(slot)
 		rec := x.mem.at(r)
-		if x.same(r, rec, tenant, name) && !x.wentWithGroup(rec) && fn(r, rec, loadWord(rec)) {
+		if x.same(r, rec, tenant, name) && fn(r, rec) {
 			return
 		}
 	}

@@ -36,6 +36,8 @@ type Master struct {
 		sync.Mutex
 		gens map[Ref]uint64
 	}
+	departures departures
+
 	reading atomic.Int64  // retired records that were not freed at once
 	swept   atomic.Uint32 // the page that the last sweep ended with
 }
@@ -49,6 +51,7 @@ type waiter struct {
 func New(opts Options) *Master {
 	m := &Master{opts: opts, mem: opts.Records}
 	m.orphans.gens = make(map[Ref]uint64)
+	m.departures.counts = make([]atomic.Int32, departureCounts)
 	m.index = newIndex(m.mem, opts.Shards)
 	m.pool = newPool(m.mem)
 	return m

@@ -65,8 +65,11 @@ func (m *Master) pinLocked(now int64, r Ref, rec *record, ttl int64) (Object, er
 	if !readable(w) {
 		return Object{}, status.NoReplica
 	}
+	if readersOf(w) >= maxReaders {
+		return Object{}, wrapf(status.Busy, "%d readers have it open, the limit of one object", readersOf(w))
+	}
 	m.touch(now, r, rec, ttl)
-	atomic.AddUint64(&rec.word, oneReader)
+	pin(rec)
 	return m.object(r, rec, w), nil
 }
 
@@ -167,13 +170,22 @@ func (m *Master) existsUnlock(now int64, s *shard, h uint64, r Ref, rec *record,
 	return ok
 }
 
+// linkExists pins nothing: it says the same of an object that has all the readers it can have.
 func (m *Master) linkExists(now int64, h uint64, k Key, ttl int64) bool {
-	o, err := m.acquireLink(now, h, k, ttl)
-	if err != nil {
+	l, r, rec := m.open(h, k)
+	defer l.unlock()
+	if rec == nil {
 		return false
 	}
-	m.Release(o.holder)
-	return true
+	if rec.target == 0 {
+		return readable(loadWord(rec)) && m.touch(now, r, rec, ttl)
+	}
+	owner := m.mem.at(rec.target)
+	if !readable(loadWord(owner)) {
+		return false
+	}
+	m.touch(now, rec.target, owner, ttl) // if its group is removed it lives on for its links
+	return m.touch(now, r, rec, ttl)
 }
 
 // warmBatch is how many keys of a batch go from step to step together, so that their cache misses overlap.

@@ -48,6 +48,11 @@ const (
 
 	readerShift        = 40
 	oneReader   uint64 = 1 << readerShift
+
+	// Readers are refused from maxReaders on. The other half of the count is for pins that can't be refused: those of
+	// removals and writers.
+	maxReaders = 1 << (64 - readerShift - 1)
+	maxPins    = 1<<(64-readerShift) - 1
 )
 
 func stateOf(word uint64) State     { return State(word & stateMask) }
@@ -203,6 +208,15 @@ func end(rec *record) (last bool) {
 			return last
 		}
 	}
+}
+
+// pin adds a reader. The caller holds the record's shard lock, so that readers can only become fewer meanwhile. One
+// more than fits would wrap to none, and the bytes would be free under all the others.
+func pin(rec *record) {
+	if readersOf(loadWord(rec)) == maxPins {
+		panic("master: BUG: too many pins of one record")
+	}
+	atomic.AddUint64(&rec.word, oneReader)
 }
 
 // unpin takes one reader off. It decides in the same step whether the caller frees the record: after it the record

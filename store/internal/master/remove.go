@@ -43,13 +43,13 @@ func (m *Master) removeLocked(now int64, s *shard, h uint64, r Ref, rec *record)
 	if w&FlagLink != 0 {
 		s.remove(h, r)
 		m.unlink(r, rec)
-		out.Pinned = m.pinIfOnSSD(rec.target)
+		out.Pinned = m.pinIfOnSSD(rec.target, h)
 		atomic.StoreUint64(&rec.word, uint64(Free))
 		m.releaseOwner(now, rec.target)
 		m.pool.release(r)
 		return out
 	}
-	out.Pinned = m.pinIfOnSSD(r)
+	out.Pinned = m.pinIfOnSSD(r, h)
 	if rec.chain != 0 {
 		m.mem.seal(r, rec) // leave changed it
 		clearFlags(rec, FlagHardPin)
@@ -62,13 +62,14 @@ func (m *Master) removeLocked(now int64, s *shard, h uint64, r Ref, rec *record)
 }
 
 // pinIfOnSSD keeps the SSD space of a record until the caller's catalogue has forgotten the object. One that is on its
-// way there counts too: its copier may have told the catalogue already, and not yet us.
-func (m *Master) pinIfOnSSD(r Ref) Ref {
+// way there counts too: its copier may have told the catalogue already, and not yet us. h is of the key that is removed.
+func (m *Master) pinIfOnSSD(r Ref, h uint64) Ref {
 	rec := m.mem.at(r)
 	if loadWord(rec)&(FlagSSD|FlagOffloading) == 0 {
 		return 0
 	}
-	atomic.AddUint64(&rec.word, oneReader)
+	pin(rec)
+	m.departures.of(h).Add(1)
 	return r
 }
 
@@ -84,6 +85,8 @@ func (m *Master) RemoveGroup(now int64, k Key, force bool) (out []RemovedKey, re
 		return nil, "", status.NotGroup
 	}
 	g := w.g
+	m.departures.members.Add(1)
+	defer m.departures.members.Add(-1)
 	for try := 0; ; try++ {
 		if !force {
 			m.watch(w)

@@ -250,7 +250,7 @@ func (m *Master) sweep(now int64) {
 	for range min(sweepPages, limit-1) {
 		n := 1 + m.swept.Add(1)%(limit-1)
 		m.survey(n, func(r Ref, rec *record) {
-			if stateOf(rec.word) == Reserved && rec.word&FlagWriterPin == 0 && now-rec.lease >= int64(m.opts.ReleaseTimeout) {
+			if stateOf(rec.word) == Reserved && rec.word&(FlagWriterPin|FlagLink) == 0 && now-rec.lease >= int64(m.opts.ReleaseTimeout) {
 				m.takeOver(now, r, rec.gen)
 			}
 		})

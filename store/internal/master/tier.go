@@ -1,8 +1,6 @@
 package master
 
 import (
-	"sync/atomic"
-
 	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
 	"github.com/kvcache-ai/mooncake-go/store/internal/status"
 	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
@@ -121,6 +119,8 @@ func (m *Master) evictGroup(now int64, v Victim, tier Tier) ([]Evicted, error) {
 	case sum.whole:
 		return m.dropReplicas(now, w, tier), nil
 	}
+	m.departures.members.Add(1)
+	defer m.departures.members.Add(-1)
 	if _, err := m.condemn(now, w); err != nil {
 		return nil, status.Busy
 	}
@@ -196,11 +196,11 @@ func (m *Master) startCopy(r Ref, gen uint64, may func(w uint64) bool) (Copying,
 	if !m.isObject(s, h, r, gen) || w&FlagLink != 0 {
 		return Copying{}, status.NotFound
 	}
-	if w&FlagOffloading != 0 || !may(w) {
+	if w&FlagOffloading != 0 || !may(w) || readersOf(w) >= maxReaders {
 		return Copying{}, status.Busy
 	}
 	setFlags(rec, FlagOffloading)
-	atomic.AddUint64(&rec.word, oneReader)
+	pin(rec)
 	if rec.group != 0 && !m.stays(rec.group, r) {
 		clearFlags(rec, FlagOffloading)
 		unpin(rec) // it is committed, so this frees nothing

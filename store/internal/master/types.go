@@ -118,7 +118,7 @@ func readable(w uint64) bool {
 // Replaced tells a committer what its object took the place of, and a remover what went.
 type Replaced struct {
 	Gen     uint64 // 0: nothing
-	Pinned  Ref    // non-zero: the catalogue may know Gen; Release it once the catalogue has forgotten Gen
+	Pinned  Ref    // non-zero: the catalogue may know Gen; once the catalogue has forgotten Gen, Release it and tell Forgotten
 	Durable bool
 	Size    int64
 }
