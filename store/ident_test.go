@@ -321,20 +321,20 @@ func TestUndecided(t *testing.T) {
 	found := func(o arena.Owner) *arena.Found {
 		return &arena.Found{Known: true, Owned: true, Owner: o, BootID: "b"}
 	}
-	require.Equal(t, LeftoverAbandoned, stateOf("x", found(gone), "b"))
-	require.Equal(t, LeftoverAbandoned, stateOf("x", found(gone), "next boot"))
+	require.Equal(t, LeftoverAbandoned, leftoverState("x", found(gone), "b"))
+	require.Equal(t, LeftoverAbandoned, leftoverState("x", found(gone), "next boot"))
 	o := gone
 	o.MountSpace++
-	require.Equal(t, LeftoverUnknown, stateOf("x", found(o), "b"))
+	require.Equal(t, LeftoverUnknown, leftoverState("x", found(o), "b"))
 	o = gone
 	o.Dev++
-	require.Equal(t, LeftoverUnknown, stateOf("x", found(o), "b"), "its file system is not mounted there")
+	require.Equal(t, LeftoverUnknown, leftoverState("x", found(o), "b"), "its file system is not mounted there")
 	o = gone
 	o.Path = ""
-	require.Equal(t, LeftoverUnknown, stateOf("x", found(o), "b"))
+	require.Equal(t, LeftoverUnknown, leftoverState("x", found(o), "b"))
 	f := found(gone)
 	f.InUse = true
-	require.Equal(t, LeftoverInUse, stateOf("x", f, "next boot"))
+	require.Equal(t, LeftoverInUse, leftoverState("x", f, "next boot"))
 }
 
 // Shared memory that is deleted while the store is open: it goes on, files are made again, Close tells.
