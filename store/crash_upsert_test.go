@@ -196,7 +196,7 @@ func TestCrashPinsDuringUpsert(t *testing.T) {
 		wantHard(t, s, "k", true)
 		r.cutAfter(at+1, crashKill) // the record that waits has passed its first half step
 		close(gate.release)
-		_ = <-put
+		<-put
 		i, err := s.Stat("k")
 		require.NoError(t, err)
 		require.True(t, i.HardPin)
