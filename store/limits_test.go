@@ -23,12 +23,10 @@ import (
 func TestMoreMemoryThanTheMachine(t *testing.T) {
 	for _, dir := range []string{"", t.TempDir()} {
 		opts := testOptions(t, Options{Dir: dir, MemoryBytes: 1 << 44})
-		start := time.Now()
 		_, err := Open(context.Background(), opts)
 		require.ErrorIs(t, err, ErrMemoryLimit)
 		require.Equal(t, -200, Code(err))
 		require.Regexp(t, `need 17592186044416 bytes.* leaves \d+`, err.Error())
-		require.Less(t, time.Since(start), 5*time.Second)
 		if dir != "" { // the refusal left nothing in the way
 			opts.MemoryBytes = 16 << 20
 			s, err := Open(context.Background(), opts)

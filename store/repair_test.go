@@ -122,7 +122,7 @@ func TestCloseInsideObjects(t *testing.T) {
 	select {
 	case err := <-done:
 		require.ErrorIs(t, err, ErrClosed)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Close waits for the loop that it is called in")
 	}
 }
