@@ -240,7 +240,9 @@ int64_t mooncake_store_remove_by_regex(mooncake_store_t store, const char *patte
 int64_t mooncake_store_remove_all(mooncake_store_t store, int force);
 
 /* mooncake_store_register_buffer and mooncake_store_unregister_buffer tell which memory transfers will use. An embedded
- * store copies inside the process and needs neither. Unregistering what is not registered is MOONCAKE_EINVAL. */
+ * store copies inside the process and needs neither. MOONCAKE_EINVAL for memory that overlaps what this client has
+ * registered, which stays as it is; the same range again is 0 and changes nothing. Unregistering what is not registered
+ * is MOONCAKE_EINVAL. */
 int mooncake_store_register_buffer(mooncake_store_t store, void *buffer, size_t size);
 int mooncake_store_unregister_buffer(mooncake_store_t store, void *buffer);
 
@@ -745,8 +747,8 @@ int mooncake_weight_usage(mooncake_weight_t weight, char **json_out);
 int mooncake_weight_delete(mooncake_weight_t weight, const char *model_id, const char *revision);
 int mooncake_weight_abort(mooncake_weight_t weight, const char *model_id, const char *revision);
 
-/* A loaded revision: a directory of its files under their own names, at the same path each time. Large files are the
- * store's own, hard-linked: no byte is copied. */
+/* A loaded revision: a directory of its files under their own names, at the same path each time, whose last element
+ * tells model and revision. Large files are the store's own, hard-linked: no byte is copied. */
 typedef struct mooncake_loaded {
     size_t struct_size;
     uint64_t handle;               /* 0 when closed */
@@ -763,9 +765,15 @@ int mooncake_weight_load(mooncake_weight_t weight, const char *model_id, const c
  * and more, was changed. Smaller ones are copies, made anew by each first load. */
 int mooncake_loaded_close(mooncake_loaded_t *loaded);
 
+/* mooncake_loaded_hand_out lets another user read the directory, until it goes: nobody but the store's user can otherwise.
+ * user is a name, or a number that may have ":group" behind it. It needs POSIX access control lists, and files that are
+ * the store's own, hard-linked. MOONCAKE_EINVAL names what is in the way, such as a directory above the store's dir that
+ * the user can't enter. */
+int mooncake_loaded_hand_out(const mooncake_loaded_t *loaded, const char *user);
+
 /* mooncake_loaded_detach is close, but that the directory stays for whoever has *fd_out open or inherits it: the
- * program that this process turns into by exec. MOONCAKE_EINVAL, and it stays loaded, if the bytes are only in this
- * process's memory. */
+ * program that this process turns into by exec, also if that closes it. MOONCAKE_EINVAL, and it stays loaded, if the bytes
+ * are only in this process's memory. */
 int mooncake_loaded_detach(mooncake_loaded_t *loaded, int *fd_out);
 
 /* One file of a revision, read by offset. */

@@ -176,7 +176,9 @@ func (s *Store) RemoveBatch(keys []string, force bool) []error {
 			s.noteRemoved(key, gone[i].Size)
 		}
 	}
-	if err := s.forget(s.tenant, keys, gone); err != nil {
+	err = s.forget(s.tenant, keys, gone)
+	s.awaitDepartures(s.tenant, keys...)
+	if err != nil {
 		for i := range errs {
 			if errs[i] == nil && (gone[i].Pinned != 0 || s.frees.owesAny(s.tenant, keys[i:i+1])) {
 				errs[i] = err

@@ -266,12 +266,15 @@ func tornHistory(t *testing.T, opts Options, killed string) (synced int) {
 		require.NoError(t, s.Put(ctx, fmt.Sprint("r", i), random(4000+i), durably()))
 		require.NoError(t, s.Upsert(ctx, fmt.Sprint("d", i), random(5000+i), durably()))
 		require.NoError(t, s.Remove(fmt.Sprint("r", i), true))
-		require.NoError(t, s.Put(ctx, fmt.Sprint("c", i), random(6000+i), nil))
 	}
+	require.NoError(t, s.Sync(ctx)) // from here on nothing is left that a later sync would be for
 	logs, err := filepath.Glob(filepath.Join(opts.Dir, catalogueDir, "*.log"))
 	require.NoError(t, err)
 	info, err := os.Stat(slices.Max(logs))
 	require.NoError(t, err)
+	for i := range tornKeys {
+		require.NoError(t, s.Put(ctx, fmt.Sprint("c", i), random(6000+i), nil))
+	}
 	s.evict(ctx, 1<<20, 0) // writes the others, without sync
 	require.NoError(t, os.CopyFS(killed, os.DirFS(opts.Dir)))
 	require.NoError(t, s.Close())

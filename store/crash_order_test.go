@@ -248,7 +248,7 @@ func TestCrashDurableLinkUndone(t *testing.T) {
 	r := newCrashRig(t, Options{})
 	s := r.boot()
 	require.NoError(t, s.Put(ctx, "a", random(5000), durably()))
-	r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, After: 1, Err: errDisk, Applied: true})
+	r.disk.Inject(catalogtest.Fault{Op: catalogtest.Apply, Err: errDisk, Applied: true})
 	require.ErrorIs(t, s.Link(ctx, "b", "a", durably()), ErrNotDurable)
 	wantAbsent(t, s, "b")
 	require.NoError(t, s.Remove("a", true))

@@ -31,6 +31,7 @@ type crashRig struct {
 	boots int
 	power *powerFS
 	gate  atomic.Pointer[applyGate]
+	cut   atomic.Pointer[applyCut]
 	s     *Store
 }
 
@@ -206,6 +207,47 @@ func (r *crashRig) holdApplyAfter(n int32) *applyGate {
 	return g
 }
 
+// applyCut is a machine that ends around a write of the catalogue.
+type applyCut struct {
+	left  atomic.Int32 // half steps to go: each Apply that has changes is one before and one after
+	crash func()
+}
+
+func (c *applyCut) step() {
+	if c != nil && c.left.Add(-1) == -1 {
+		c.crash()
+	}
+}
+
+// cutAfter lets the machine end after so many half steps: the disks keep what a kill or a power failure leaves, and what
+// the process still does reaches none of them.
+func (r *crashRig) cutAfter(halfSteps int32, how int) {
+	c := &applyCut{crash: func() {
+		r.power.off.Store(true)
+		if how == crashPower {
+			r.fs.Crash(nil)
+			r.disk.Crash(0)
+		} else {
+			r.disk.Kill()
+		}
+	}}
+	c.left.Store(halfSteps)
+	r.cut.Store(c)
+}
+
+// end is the end of a process that cutAfter may have ended before, and of the shared memory unless it is a kill.
+func (r *crashRig) end(how int) {
+	r.cut.Store(nil)
+	if how == crashPower {
+		r.powerFails(nil)
+		return
+	}
+	r.kill()
+	if how == crashReboot {
+		r.loseMemory()
+	}
+}
+
 type gatedCatalog struct {
 	catalog.Catalog
 	r *crashRig
@@ -217,6 +259,9 @@ func (c gatedCatalog) Apply(b *catalog.Batch, sync bool) error {
 			close(g.arrived)
 			<-g.release
 		}
+		cut := c.r.cut.Load()
+		cut.step()
+		defer cut.step()
 	}
 	return c.Catalog.Apply(b, sync)
 }

@@ -18,7 +18,7 @@ const copyStep = 4 << 20
 // tables are the chunk tables of puts and verified reads in progress.
 var tables = sync.Pool{New: func() any { return new([]uint64) }}
 
-// pieces is the memory of an object's extents, in order. The common object is one piece and allocates nothing.
+// pieces is the memory of an object's extents, in order. A memory file of its own must be pinned. The common object is one piece and allocates nothing.
 func (c *core) pieces(o *master.Object, buf [][]byte) [][]byte {
 	extents := o.Extents()
 	buf = slices.Grow(buf, len(extents))

@@ -50,4 +50,10 @@
 // The order is: bytes on SSD, fdatasync, catalogue, master; backwards it is master, catalogue, sync, space. So after
 // kill -9 at any instruction the directory opens; an acknowledged durable put is whole; an acknowledged removal of a
 // durable object stays; everything else is whole or absent. After kill -9 alone, what was in shared memory is back too.
+//
+// # Copies of a directory
+//
+// Shared memory belongs to the directory and the state of it that left the memory. A copy, and a directory that was set
+// back, start without it, with what is on SSD; a directory that was moved keeps it. Memory whose directory is gone is
+// freed by the next Open that makes new memory, and by FreeLeftovers.
 package store

@@ -54,16 +54,15 @@ func (s *Store) commitAppended(ctx context.Context, puts []*staged, locs []ssd.L
 			continue
 		}
 		_ = s.committed(p, olds[i]) // a durable put does not depend on what it replaced
-		errs[i] = s.rewriteInherited(p)
 	}
 	s.undo(lost)
 	return errs
 }
 
-// publishDurable writes the records of objects whose bytes are on stable storage, then makes the objects visible. Who
-// changes the pins of an object that one of them replaces waits from when these are inherited until the new object has
-// them: the record of the new one would otherwise win over his after a crash. An error is that of the records: nothing
-// became visible. errs is what went wrong with single objects.
+// publishDurable writes the records of objects whose bytes are on stable storage, then makes the objects visible. A
+// change of the pins of an object that one of them replaces is acknowledged only after that: it waits for records, and
+// then finds the new object. An error is that of the records: nothing became visible. errs is what went wrong with
+// single objects.
 func (s *Store) publishDurable(puts []*staged, locs []ssd.Loc) (olds []master.Replaced, errs []error, err error) {
 	s.records.RLock()
 	if err = s.recordDurable(puts, locs); err != nil {
@@ -74,41 +73,33 @@ func (s *Store) publishDurable(puts []*staged, locs []ssd.Loc) (olds []master.Re
 	defer s.records.RUnlock()
 	olds, errs = make([]master.Replaced, len(puts)), make([]error, len(puts))
 	for i, p := range puts {
-		olds[i], errs[i] = s.publish(p, masterLoc(locs[i]))
+		olds[i], errs[i] = s.publishRecorded(p, locs[i])
 	}
 	return olds, errs, nil
 }
 
-// inherit gives the record of a replacing put what the master will give the object: pins and group of the old one.
-func (s *Store) inherit(p *staged) {
-	if p.o.Flags&master.FlagReplace == 0 {
-		return
-	}
-	old, err := s.m.Stat(p.key)
-	if err != nil {
-		return
-	}
-	p.o.Flags |= old.Flags & master.FlagHardPin
-	if p.o.SoftUntil == 0 {
-		p.o.SoftUntil = old.SoftUntil
-	}
-	p.group = s.m.GroupOf(p.key)
-}
+// maxRecordTries bounds how often a record is written again because the old object got other pins meanwhile.
+const maxRecordTries = 16
 
-// rewriteInherited writes the record of a durable put again if the old object changed between inherit and commit.
-func (s *Store) rewriteInherited(p *staged) error {
-	if p.o.Flags&master.FlagReplace == 0 {
-		return nil
+// publishRecorded makes an object visible exactly as its record says. The caller holds records for reading.
+func (s *Store) publishRecorded(p *staged, loc ssd.Loc) (old master.Replaced, err error) {
+	for range maxRecordTries {
+		old, err = s.m.CommitAs(s.now(), p.o.Ref, p.o.Gen, p.o.Digest, masterLoc(loc), p.as)
+		if !errors.Is(err, ErrBusy) {
+			p.release()
+			return old, err
+		}
+		var b changes
+		if err = s.recordStaged(&b, p, loc); err == nil {
+			err = b.apply(s.catalog, true)
+		}
+		if err != nil {
+			s.abort(p)
+			return old, notDurable(err, p.key)
+		}
 	}
-	now, err := s.m.Stat(p.key)
-	if err != nil || now.Gen != p.o.Gen || samePins(&now, &p.o) && s.m.GroupOf(p.key) == p.group {
-		return nil
-	}
-	return s.rewrite([]string{p.key.Name})
-}
-
-func samePins(a, b *master.Object) bool {
-	return (a.Flags^b.Flags)&master.FlagHardPin == 0 && a.SoftUntil == b.SoftUntil
+	s.abort(p)
+	return old, errors.WithMessagef(ErrBusy, "put %.64q: the pins of the object that it replaces keep changing", p.key.Name)
 }
 
 func notDurable(err error, k master.Key) error {
@@ -135,23 +126,38 @@ func (s *Store) recordDurable(puts []*staged, locs []ssd.Loc) error {
 	var b changes
 	for i, p := range puts {
 		p.o.Digest = sum.TableDigest(p.table)
-		s.inherit(p)
-		r := catalogueRecord(p.key, &p.o, p.group, true, locs[i])
-		if loc := locs[i]; loc.Own != 0 {
-			var err error
-			if _, r.OwnMtime, err = s.tier.OwnStamp(loc.Own); err != nil {
-				s.frees.addFailed(uncommittedAll(puts, locs))
-				return err
-			}
-			s.stamps.put(ssdStamp(loc.Own), fileID{p.o.Size, r.OwnMtime})
+		if err := s.recordStaged(&b, p, locs[i]); err != nil {
+			s.frees.addFailed(uncommittedAll(puts, locs))
+			return err
 		}
-		b.Put(&r)
 	}
 	err := b.apply(s.catalog, true)
 	if err != nil {
 		s.frees.addFailed(uncommittedAll(puts, locs))
 	}
 	return err
+}
+
+// recordStaged records an object as its commit would make it now: with its own options and what it inherits.
+func (s *Store) recordStaged(b *changes, p *staged, loc ssd.Loc) error {
+	if as, err := s.m.Inherited(p.o.Ref, p.o.Gen); err == nil { // otherwise it was taken over, and is not published
+		p.as = as
+	}
+	o := p.o
+	o.SoftUntil = p.as.SoftUntil
+	if p.as.HardPin {
+		o.Flags |= master.FlagHardPin
+	}
+	r := catalogueRecord(p.key, &o, p.as.Group, true, loc)
+	if loc.Own != 0 {
+		var err error
+		if _, r.OwnMtime, err = s.tier.OwnStamp(loc.Own); err != nil {
+			return err
+		}
+		s.stamps.put(ssdStamp(loc.Own), fileID{p.o.Size, r.OwnMtime})
+	}
+	b.Put(&r)
+	return nil
 }
 
 func uncommittedAll(puts []*staged, locs []ssd.Loc) []deletion {

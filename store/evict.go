@@ -116,7 +116,7 @@ const maxEvictRounds = 4
 func (c *core) evictRound(ctx context.Context, need, size int64) (freed, stuck int64) {
 	victims, leased := c.m.Victims(c.now(), master.TierMemory, policy.Need{Bytes: need}, policy.Config{})
 	c.evicting.leased.Store(leased)
-	room := c.alloc.Stats().Free + c.opts.MemoryBytes - c.budget.Total()
+	room := c.alloc.Stats().Free + c.budget.Budget() - c.budget.Total()
 	for _, v := range victims {
 		room += v.Size
 	}
@@ -217,11 +217,11 @@ func (c *core) offloadVictims(ctx context.Context, victims []master.Victim) erro
 	var o offload
 	for _, v := range victims {
 		if !v.Group {
-			_ = o.add(c, v.Ref, v.Gen) // busy or gone: nothing to do
+			_ = o.addNext(ctx, c, v.Ref, v.Gen) // busy or gone: nothing to do
 			continue
 		}
 		for _, member := range c.m.GroupMembers(v) {
-			_ = o.add(c, member.Ref, member.Gen)
+			_ = o.addNext(ctx, c, member.Ref, member.Gen)
 		}
 	}
 	return o.write(ctx, c)
@@ -252,7 +252,10 @@ func (c *core) offloadPass(ctx context.Context, upTo uint64) (busy int, err erro
 			if v.Gen > upTo {
 				continue
 			}
-			if errors.Is(o.add(c, v.Ref, v.Gen), ErrBusy) {
+			switch err := o.addNext(ctx, c, v.Ref, v.Gen); {
+			case errors.Is(err, errMappings):
+				return busy, err
+			case errors.Is(err, ErrBusy):
 				busy++
 			}
 			if o.bytes < offloadBytes && len(o.list) < offloadCount {
@@ -279,6 +282,7 @@ func (c *core) offloadOne(ctx context.Context, ref master.Ref) error {
 type offload struct {
 	list  []copied
 	bytes int64
+	files int // memory files that are pinned
 }
 
 type copied struct {
@@ -293,17 +297,31 @@ func (o *offload) add(c *core, ref master.Ref, gen uint64) error {
 		return err
 	}
 	one := copied{Copying: cp}
-	one.p = staged{key: cp.Key, group: cp.Group, o: cp.Object, data: c.pieces(&cp.Object, nil)}
-	if err = c.untouched(&cp.Object); err == nil {
+	one.p = staged{key: cp.Key, group: cp.Group, o: cp.Object}
+	if one.p.file, err = c.pin(&cp.Object); errors.Is(err, ErrBusy) {
+		c.m.Uncopied(ref)
+		return errors.WithMessage(errMappings, err.Error())
+	}
+	if err == nil {
+		one.p.data = c.pieces(&cp.Object, nil)
+		err = c.untouched(&cp.Object)
+	}
+	if err == nil {
 		one.p.table, err = c.loadTable(&cp.Object, nil)
 	}
 	if err == nil && cp.Flags&master.FlagSSDBad != 0 { // it takes the place of one: let it be better
 		err = verifyRange(context.Background(), nil, slices.Clone(one.p.data), 0, cp.Size, cp.Size, one.p.table)
 	}
 	if err != nil {
-		c.quarantine(&reading{s: &Store{c, cp.Tenant}, key: cp.Name, o: cp.Object}, TierMemory, err)
+		unpinFile(one.p.file)
+		if isLost(err) {
+			c.quarantine(&reading{s: &Store{c, cp.Tenant}, key: cp.Name, o: cp.Object}, TierMemory, err)
+		}
 		c.m.Uncopied(ref)
 		return err
+	}
+	if one.p.file != nil {
+		o.files++
 	}
 	o.list = append(o.list, one)
 	o.bytes += cp.Size
@@ -317,6 +335,11 @@ func (o *offload) write(ctx context.Context, c *core) error {
 	if len(list) == 0 {
 		return nil
 	}
+	defer func() {
+		for i := range list {
+			unpinFile(list[i].p.file)
+		}
+	}()
 	err := c.roomOnSSD(ctx, bytes)
 	attached := false
 	if err == nil {
@@ -503,7 +526,7 @@ func (s *Store) Room(t Tier) (free, evictable int64, err error) {
 	evictable = s.m.Evictable(s.now(), master.Tier(t))
 	if t == TierMemory {
 		st := s.alloc.Stats()
-		return st.Free + max(0, s.opts.MemoryBytes-s.budget.Total()), evictable, nil
+		return st.Free + max(0, s.budget.Budget()-s.budget.Total()), evictable, nil
 	}
 	if s.tier == nil {
 		return 0, 0, errors.WithMessage(ErrUnavailable, "room: the store has no Options.Dir")

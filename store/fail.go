@@ -15,8 +15,16 @@ type failure struct {
 	err      atomic.Pointer[error] // the first one
 	happened chan struct{}         // closed with it
 	wait     time.Duration         // how long Close waits for what may be stuck
-	gaveUp   atomic.Bool           // Close does not wait any more
+	after    func(time.Duration) <-chan time.Time
+	end      atomic.Int32 // of Close: which of the two came first
 }
+
+// The values of failure.end.
+const (
+	endOpen   = iota
+	endGaveUp // Close has returned: what was stuck may go on, and finds all as it was
+	endGoesOn // nothing is in progress any more, and what the store has is taken down
+)
 
 // stuckWait is failure.wait: long for what still runs, short for who waits for it.
 const stuckWait = 5 * time.Second
@@ -51,6 +59,7 @@ func (c *core) fail(err error) {
 	if !c.failure.err.CompareAndSwap(nil, &err) {
 		return
 	}
+	c.gate.grace.Store(false)
 	c.gate.refusal.CompareAndSwap(nil, &err)
 	close(c.failure.happened)
 	c.quit()
@@ -81,26 +90,33 @@ func (c *core) shut() error {
 		return err
 	case <-c.failure.happened:
 	}
-	timer := time.NewTimer(c.failure.wait)
-	defer timer.Stop()
 	select {
 	case err := <-done:
 		return err
-	case <-timer.C:
-		c.failure.gaveUp.Store(true)
+	case <-c.failure.after(c.failure.wait):
+		c.failure.end.CompareAndSwap(endOpen, endGaveUp)
 		return errors.WithMessage(c.failure.get(), "close: something is stuck, so its memory stays mapped and its directory locked")
 	}
 }
 
 func (c *core) shutNow() (err error) {
 	defer status.Recover(&err)
-	if !c.gate.close(&c.failure.gaveUp) {
+	c.awaitPuts()
+	gaveUp := func() bool { return c.failure.end.Load() == endGaveUp }
+	if c.gate.close(gaveUp); gaveUp() {
 		return nil // nobody waits for it
 	}
+	c.closing.noteIdle()
 	c.quit()
 	c.done.Wait()
+	if !c.failure.end.CompareAndSwap(endOpen, endGoesOn) {
+		return nil
+	}
+	aborted := c.abortUnfinished()
 	c.feed.close()
-	err = c.closeDir()
+	if err = c.closeDir(); err == nil && c.closing.graceful {
+		err = aborted.orNil()
+	}
 	c.mapping.drop()
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -176,14 +177,22 @@ func TestFail(t *testing.T) {
 func TestCloseOfStuckStore(t *testing.T) {
 	ctx := context.Background()
 	for _, before := range []bool{true, false} {
-		s, err := openWith(ctx, testOptions(t, Options{}), seams{stuck: 20 * time.Millisecond})
+		passed := make(chan time.Time) // the time that Close waits
+		s, err := openWith(ctx, testOptions(t, Options{}), seams{after: func(time.Duration) <-chan time.Time { return passed }})
 		require.NoError(t, err)
 		stripe, err := s.gate.enter() // who has panicked and never left
 		require.NoError(t, err)
 		if before {
 			s.Fail(Recovered("first"))
+			close(passed)
 		} else {
-			time.AfterFunc(20*time.Millisecond, func() { s.Fail(Recovered("first")) })
+			go func() {
+				for s.gate.refused() == nil { // until Close has begun
+					runtime.Gosched()
+				}
+				s.Fail(Recovered("first"))
+				close(passed)
+			}()
 		}
 		err = s.Close()
 		require.ErrorIs(t, err, ErrInternal)
@@ -191,7 +200,9 @@ func TestCloseOfStuckStore(t *testing.T) {
 		require.Equal(t, err, s.Close())
 		s.data[0]++ // still mapped
 		s.gate.leave(stripe)
-		require.NoError(t, s.shut()) // for the sake of the next tests
+		s.done.Wait() // and what Close would have done, for the sake of the next tests
+		require.NoError(t, s.closeDir())
+		s.mapping.drop()
 	}
 }
 

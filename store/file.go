@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -16,8 +17,13 @@ import (
 
 // File is a path at which an object's bytes can be opened, mapped or hard-linked by any process while it is open. The
 // file is the store's own: open it read-only. A hard link shares it, so that writing through a link corrupts the
-// object; Close notices a change and quarantines the replica. Close exactly once.
-type File struct {
+// object; Close notices a change and quarantines the replica. Files and the directories that they lie in belong to the
+// store's user, and no other can read them (root excepted): package weight says how a revision is handed to another user.
+// Close exactly once: copies of a File are the same file.
+type File struct{ *filing }
+
+// filing is what all copies of a File share.
+type filing struct {
 	s      *Store
 	r      reading
 	path   string
@@ -42,7 +48,7 @@ func (s *Store) File(ctx context.Context, key string, opts *ReadOptions) (*File,
 	if err != nil {
 		return nil, err
 	}
-	f := &File{s: s, r: r}
+	f := &File{&filing{s: s, r: r}}
 	f.r.key = strings.Clone(key) // it outlives the call
 	if err := f.open(ctx); err != nil {
 		r.release()
@@ -62,6 +68,9 @@ func (f *File) open(ctx context.Context) error {
 		err := f.openMemory(ctx)
 		if err == nil || !isLost(err) {
 			return err
+		}
+		if errors.Is(err, fs.ErrNotExist) && f.materialise(ctx) == nil {
+			return nil // the file lost its name before anybody was given it, and its bytes are still mapped
 		}
 		if !f.s.quarantine(&f.r, TierMemory, err) {
 			return err
@@ -85,11 +94,11 @@ func (f *File) open(ctx context.Context) error {
 func (f *File) openMemory(ctx context.Context) error {
 	file := f.s.own.get(uint64(f.r.o.Extents()[0].Off))
 	f.tier, f.path = TierMemory, filePath(file)
-	file.HandOut()
 	stamp, err := f.s.stampOf(file)
 	if err != nil {
 		return err
 	}
+	file.HandOut()
 	f.handed = stamp
 	known, ok := f.s.stamps.get(memoryStamp(file.ID()))
 	verify := f.r.verify == VerifyAlways || f.r.verify == VerifyAuto && f.r.o.Flags&master.FlagUnverified != 0
@@ -97,13 +106,23 @@ func (f *File) openMemory(ctx context.Context) error {
 		return changed(f.path, known, stamp)
 	}
 	if verify || !ok {
-		var buf [1][]byte
-		if err := f.r.verifyMemory(ctx, f.s.pieces(&f.r.o, buf[:0])); err != nil {
+		if err := f.r.verifyOwnFile(ctx); err != nil {
 			return err
 		}
 		f.s.stamps.put(memoryStamp(file.ID()), stamp)
 	}
 	return nil
+}
+
+// verifyOwnFile compares a memory file with the object's checksums.
+func (r *reading) verifyOwnFile(ctx context.Context) error {
+	file, err := r.s.pin(&r.o)
+	if err != nil {
+		return err
+	}
+	defer unpinFile(file)
+	var buf [1][]byte
+	return r.verifyMemory(ctx, r.s.pieces(&r.o, buf[:0]))
 }
 
 // openSSD hands out the SSD tier's file, unchanged since it was written.
@@ -156,6 +175,7 @@ func (f *File) materialise(ctx context.Context) error {
 	if err = f.r.read(ctx, file.Bytes(), 0); err == nil {
 		err = file.Seal()
 	}
+	file.Unpin()
 	if err == nil {
 		f.handed, err = f.s.stampOf(file)
 	}
@@ -178,7 +198,12 @@ func (c *core) stampOf(file *arena.File) (fileID, error) {
 }
 
 // Path is the file's name. It stays valid while the File is open, also if the key is removed or replaced.
-func (f *File) Path() string { return f.path }
+func (f *File) Path() string {
+	if f.filing == nil { // the zero File
+		return ""
+	}
+	return f.path
+}
 
 // Size is the file's size, which is the object's.
 func (f *File) Size() int64 { return f.r.o.Size }
@@ -241,6 +266,7 @@ func (c *core) seal(file *arena.File) error {
 	if err := file.Seal(); err != nil {
 		return err
 	}
+	file.Unpin() // the put has written its bytes
 	id, err := c.stampOf(file)
 	if err == nil {
 		c.stamps.put(memoryStamp(file.ID()), id)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pkg/errors"
 
@@ -65,7 +66,8 @@ type deletion struct {
 	gen    uint64
 	keep   bool       // of a copy that was to take another's place: while the object is there, its record names the other
 	ref    master.Ref // with keep, of the object
-	pinned master.Ref // to release, if not 0
+	pinned master.Ref // to release, if not 0: then the master counts the key as leaving, unless
+	told   bool       // it was told that this can't be waited for
 	space  forgotten  // to free, if its size is not 0
 	owed   bool       // the record would break a promise if it came back: see settle
 }
@@ -226,14 +228,12 @@ func (c *core) deleteRecords(list []deletion, sync bool) error {
 		b.Delete(d.key.Tenant, d.key.Name, d.gen)
 	}
 	if err := b.apply(c.catalog, sync); err != nil {
-		c.frees.addFailed(list)
+		c.addFailed(list)
 		signal(c.wake.janitor)
 		return err
 	}
 	for _, d := range list {
-		if d.pinned != 0 {
-			c.m.Release(d.pinned)
-		}
+		c.departed(d)
 		if d.space.size != 0 {
 			c.frees.add(d.space)
 		}
@@ -273,15 +273,49 @@ func (c *core) retryDeletes() error {
 	}
 	c.frees.paid(list)
 	for _, d := range list {
-		if d.pinned != 0 {
-			c.m.Release(d.pinned)
-		}
+		c.departed(d)
 		if d.space.size != 0 {
 			c.frees.add(d.space)
 		}
 	}
 	c.runEffects()
 	return nil
+}
+
+// departed ends a removal that the catalogue has taken.
+func (c *core) departed(d deletion) {
+	if d.pinned == 0 {
+		return
+	}
+	if !d.told {
+		c.m.Forgotten(d.key)
+	}
+	c.m.Release(d.pinned)
+}
+
+// addFailed keeps deletions for later. Nobody waits for them: what is owed to their keys settle knows.
+func (c *core) addFailed(list []deletion) {
+	for i, d := range list {
+		if d.pinned != 0 && !d.told {
+			c.m.Forgotten(d.key)
+			list[i].told = true
+		}
+	}
+	c.frees.addFailed(list)
+}
+
+// awaitDepartures waits for removals of these keys by others that have not got through to the catalogue: an operation that came
+// after them must not be acknowledged before, since a crash would bring back what they removed. The caller holds no lock, and
+// its own removals are through.
+func (c *core) awaitDepartures(tenant string, names ...string) {
+	if c.catalog == nil {
+		return
+	}
+	for _, name := range names {
+		for wait := time.Microsecond; c.m.Leaving(master.Key{Tenant: tenant, Name: name}) && c.failure.get() == nil; wait = min(2*wait, time.Millisecond) {
+			time.Sleep(wait)
+		}
+	}
 }
 
 // settle makes sure that the catalogue has forgotten, on stable storage, what it once failed to forget of these keys: a
@@ -317,7 +351,7 @@ func (c *core) forget(tenant string, names []string, gone []master.Replaced) err
 	}
 	err := c.retryDeletes() // they may name the same keys, and this must not come back
 	if err != nil {
-		c.frees.addFailed(list)
+		c.addFailed(list)
 	} else {
 		c.records.RLock()
 		err = c.deleteRecords(list, sync)

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +28,8 @@ const (
 // memoryState is how far the segment has grown. mu orders growth and return of memory.
 type memoryState struct {
 	sync.Mutex
-	meta  int64   // bytes of the metadata region in use
+	meta  int64   // where the part of the metadata region in use ends
+	gaps  []int64 // steps of it that went back to the machine, by offset, descending
 	data  int64   // bytes of the data region that were ever in use
 	holes []int64 // slabs that went back to the machine, by offset
 	full  error   // why growth stopped, if the machine refused
@@ -35,7 +38,7 @@ type memoryState struct {
 }
 
 func (c *core) headroom() int64 {
-	return max(minHeadroom, roundUp(c.opts.MemoryBytes/64, arena.StepBytes))
+	return max(minHeadroom, roundUp(c.budget.Budget()/64, arena.StepBytes))
 }
 
 // firstMemory makes the store able to take its first object; the rest comes in the background.
@@ -59,20 +62,101 @@ func (c *core) growMeta(n int64) error {
 	if free, usable := c.m.RecordRoom(); usable > 0 && free >= n/2 {
 		return nil // somebody else was faster
 	}
-	n = min(n, int64(len(c.seg.Meta()))/arena.StepBytes*arena.StepBytes-c.memory.meta)
+	off, n := c.nextMeta(n)
 	if n <= 0 {
 		return errors.WithMessage(ErrNoSpace, "metadata has reached its limit")
 	}
-	if !c.takeBudget(arena.Metadata, n) {
-		return status.MetaShortage
-	}
-	if err := c.seg.Reserve(arena.MetaRegion, c.memory.meta, n); err != nil {
+	for {
+		if !c.takeBudget(arena.Metadata, n) {
+			return status.MetaShortage
+		}
+		err := c.seg.Reserve(arena.MetaRegion, off, n)
+		if err == nil {
+			break
+		}
 		c.budget.Sub(arena.Metadata, n)
-		return memoryError(err)
+		if c.memory.meta == 0 || !arena.IsShortage(err) {
+			return memoryError(err)
+		}
+		c.refused(n)
 	}
-	c.memory.meta += n
-	c.m.GrowRecords(c.memory.meta)
+	if off < c.memory.meta {
+		c.memory.gaps = c.memory.gaps[:len(c.memory.gaps)-1]
+	}
+	c.memory.meta = max(c.memory.meta, off+n)
+	c.m.AddRecords(off, n)
 	return nil
+}
+
+// nextMeta is where records get n more bytes: in the lowest gap, or else at the end. n is 0 at the region's limit.
+func (c *core) nextMeta(n int64) (off, size int64) {
+	if k := len(c.memory.gaps); k > 0 {
+		return c.memory.gaps[k-1], arena.StepBytes
+	}
+	return c.memory.meta, min(n, int64(len(c.seg.Meta()))/arena.StepBytes*arena.StepBytes-c.memory.meta)
+}
+
+// maxGaps bounds the gaps in the metadata region, each of which is a mapping; maxMetaSteps how many steps go back at once.
+const (
+	maxGaps      = 1024
+	maxMetaSteps = 64
+)
+
+// shrinkMeta gives metadata memory without a record back to the machine, as long as keep bytes stay free for records. It
+// returns what it gave. The caller holds memory's lock; readers don't wait for that.
+func (c *core) shrinkMeta(keep int64) (given int64) {
+	for range maxMetaSteps {
+		off, ok := c.m.TakeRecords(keep, len(c.memory.gaps) >= maxGaps)
+		if !ok {
+			break
+		}
+		if err := c.seg.Release(arena.MetaRegion, off, arena.StepBytes); err != nil {
+			break // the step is lost to records, not to the accounts
+		}
+		c.budget.Sub(arena.Metadata, arena.StepBytes)
+		given += arena.StepBytes
+		at, _ := slices.BinarySearchFunc(c.memory.gaps, off, func(a, b int64) int { return cmp.Compare(b, a) })
+		c.memory.gaps = slices.Insert(c.memory.gaps, at, off)
+		for len(c.memory.gaps) > 0 && c.memory.gaps[0] == c.memory.meta-arena.StepBytes {
+			c.memory.meta = c.memory.gaps[0]
+			c.memory.gaps = slices.Delete(c.memory.gaps, 0, 1)
+		}
+	}
+	return given
+}
+
+// keepFree is how much room for records stays when data needs the memory.
+const keepFree = arena.StepBytes / 2
+
+// squeezeMeta gives all metadata memory back that can be, for data that does not fit otherwise.
+func (c *core) squeezeMeta() (given int64) {
+	c.m.TrimRecords()
+	c.memory.Lock()
+	defer c.memory.Unlock()
+	for {
+		n := c.shrinkMeta(keepFree)
+		if given += n; n == 0 {
+			break
+		}
+	}
+	if given > 0 {
+		signal(c.wake.grower)
+	}
+	return given
+}
+
+// easeMeta gives metadata memory back bit by bit when most of it holds nothing.
+func (c *core) easeMeta() {
+	free, usable := c.m.RecordRoom()
+	if free < usable/2+4*arena.StepBytes {
+		return
+	}
+	c.m.TrimRecords()
+	c.memory.Lock()
+	defer c.memory.Unlock()
+	if c.shrinkMeta(max(usable-free, arena.StepBytes)/2) > 0 {
+		signal(c.wake.grower)
+	}
 }
 
 // growData takes up to n more bytes for objects. It returns errGrown when the budget or the region ends.
@@ -85,7 +169,10 @@ func (c *core) growData(n int64) error {
 	} else {
 		n = min(n, int64(len(c.data))-off, c.seg.SlabBytes()-off%c.seg.SlabBytes())
 	}
-	room := c.opts.MemoryBytes - c.budget.Total() - c.headroom()
+	if c.budget.Budget()-c.budget.Total()-c.headroom() < n && c.m.IdleRecords() > 0 {
+		c.shrinkMeta(keepFree)
+	}
+	room := c.budget.Budget() - c.budget.Total() - c.headroom()
 	if off == 0 && !hole {
 		room = n // the first piece is never refused
 	}
@@ -95,8 +182,8 @@ func (c *core) growData(n int64) error {
 	if n <= 0 || n > room || !c.budget.TryReserve(arena.Data, n) {
 		return errGrown
 	}
-	if err := c.seg.Reserve(arena.DataRegion, off, n); err != nil {
-		c.budget.Sub(arena.Data, n)
+	n, err := c.reserveData(off, n, hole)
+	if err != nil {
 		return memoryError(err)
 	}
 	if hole {
@@ -108,6 +195,53 @@ func (c *core) growData(n int64) error {
 	return nil
 }
 
+// reserveData takes the memory of n counted bytes, or of one step if the machine has not got all. It counts no more than
+// it has taken.
+func (c *core) reserveData(off, n int64, whole bool) (int64, error) {
+	err := c.seg.Reserve(arena.DataRegion, off, n)
+	if err == nil {
+		return n, nil
+	}
+	if arena.IsShortage(err) && !whole && n > arena.StepBytes {
+		c.budget.Sub(arena.Data, n-arena.StepBytes)
+		n = arena.StepBytes
+		if err = c.seg.Reserve(arena.DataRegion, off, n); err == nil {
+			return n, nil
+		}
+	}
+	c.budget.Sub(arena.Data, n)
+	if arena.IsShortage(err) {
+		c.refused(n)
+	}
+	return 0, err
+}
+
+// refused makes what the machine has given, and has left, the budget, after it did not give n bytes: what is needed next
+// has to come from what is there. The caller has counted back what was refused.
+func (c *core) refused(n int64) {
+	free := c.limits.Free(c.seg.Fd())
+	if free >= n {
+		free = 0 // it does not say what stood in the way
+	}
+	c.budget.SetBudget(min(c.budget.Budget(), c.budget.Total()+free))
+}
+
+// askAgain raises a budget that refused has lowered by what the machine has now, and reports whether it did.
+func (c *core) askAgain() bool {
+	c.memory.Lock()
+	defer c.memory.Unlock()
+	if c.budget.Budget() >= c.opts.MemoryBytes {
+		return false
+	}
+	now := min(c.opts.MemoryBytes, c.budget.Total()+c.limits.Free(c.seg.Fd()))
+	if now >= c.budget.Budget()+arena.StepBytes {
+		c.budget.SetBudget(now)
+		signal(c.wake.grower)
+		return true
+	}
+	return false
+}
+
 var errGrown = errors.New("memory budget is used up")
 
 // takeBudget counts n bytes against the budget, giving free slabs back to the machine if need be. The caller holds
@@ -116,6 +250,9 @@ func (c *core) takeBudget(p arena.Purpose, n int64) bool {
 	for !c.budget.TryReserve(p, n) {
 		off, ok := c.alloc.TakeIdleSlab()
 		if !ok {
+			if p != arena.Metadata && c.shrinkMeta(keepFree) > 0 {
+				continue
+			}
 			return false
 		}
 		if err := c.seg.Release(arena.DataRegion, off, c.seg.SlabBytes()); err != nil {
@@ -183,7 +320,7 @@ func (s *Store) WaitReady(ctx context.Context) error {
 	}
 }
 
-// newOwnFile makes a memory file for one object, making room for it if need be.
+// newOwnFile makes a memory file for one object, pinned until seal, making room for it if need be.
 func (c *core) newOwnFile(ctx context.Context, size int64) (*arena.File, error) {
 	n := roundUp(size, 4096)
 	for try := 0; ; try++ {
@@ -191,21 +328,27 @@ func (c *core) newOwnFile(ctx context.Context, size int64) (*arena.File, error) 
 		ok := c.takeBudget(arena.OwnFile, n)
 		c.memory.Unlock()
 		if ok {
-			break
+			f, err := c.files.Create(size)
+			if err == nil {
+				c.own.put(f)
+				return f, nil
+			}
+			c.budget.Sub(arena.OwnFile, n)
+			if !arena.IsShortage(err) || try >= maxFileTries {
+				return nil, fileError(err)
+			}
+			c.refused(n)
+			continue
 		}
-		if freed := c.evict(ctx, max(n, c.seg.SlabBytes()), n); freed == 0 || try >= 8 {
+		if c.evict(ctx, max(n, c.seg.SlabBytes()), n) == 0 && !c.askAgain() || try >= maxFileTries {
 			return nil, errors.WithMessagef(ErrNoSpace, "a file of %d bytes: %d of the memory budget %d are taken",
-				size, c.budget.Total(), c.opts.MemoryBytes)
+				size, c.budget.Total(), c.budget.Budget())
 		}
 	}
-	f, err := c.files.Create(size)
-	if err != nil {
-		c.budget.Sub(arena.OwnFile, n)
-		return nil, memoryError(err)
-	}
-	c.own.put(f)
-	return f, nil
 }
+
+// maxFileTries bounds the refusals and evictions of one file. An eviction may free little that is a whole slab.
+const maxFileTries = 64
 
 // dropOwnFile frees a memory file that no object has.
 func (c *core) dropOwnFile(id uint64) {
@@ -224,7 +367,7 @@ func (c *core) freeFile(f *arena.File) {
 		c.own.keep(f)
 		return
 	}
-	n := roundUp(int64(len(f.Bytes())), 4096)
+	n := roundUp(f.Size(), 4096)
 	_ = f.Remove()
 	c.budget.Sub(arena.OwnFile, n)
 	signal(c.wake.grower)
@@ -234,9 +377,11 @@ func (c *core) freeFile(f *arena.File) {
 func (c *core) restoreMemory() {
 	for off, n := range c.seg.Reserved(arena.MetaRegion) {
 		c.budget.Add(arena.Metadata, n)
-		if off == c.memory.meta {
-			c.memory.meta += n
+		for at := c.memory.meta; at < off; at += arena.StepBytes {
+			c.memory.gaps = slices.Insert(c.memory.gaps, 0, at)
 		}
+		c.memory.meta = off + n
+		c.m.AddRecords(off, n)
 	}
 	for off, n := range c.seg.Reserved(arena.DataRegion) {
 		c.budget.Add(arena.Data, n)
@@ -246,7 +391,6 @@ func (c *core) restoreMemory() {
 		c.memory.data = off + n
 		c.alloc.AddRange(off, n)
 	}
-	c.m.GrowRecords(c.memory.meta)
 	found := c.m.Restore(c.attachOwnFile)
 	c.counters.restoredMemory.set(found.Kept)
 	c.runEffects()
@@ -286,6 +430,8 @@ func (c *core) janitor() {
 			return
 		case <-tick.C:
 			c.m.Tick(c.now())
+			c.askAgain()
+			c.easeMeta()
 			c.feed.tellMissed()
 			for _, f := range c.own.takeLinked() {
 				c.freeFile(f)

@@ -133,6 +133,7 @@ type Usage struct {
 
 	MemoryBudget  int64 // Options.MemoryBytes
 	MemoryTaken   int64 // of the budget, from the machine
+	LargestObject int64 // the largest that would fit if there were no other: the budget less metadata and headroom
 	DataCapacity  int64 // of the segment, for objects
 	DataFree      int64
 	LargestFree   int64
@@ -157,7 +158,7 @@ func (s *Store) Usage() (Usage, error) {
 	defer s.gate.leave(stripe)
 	m, st := s.m.Usage(), s.alloc.Stats()
 	u := Usage{Objects: m.Objects, HardPinned: m.HardPins, Groups: m.Groups, Reserved: m.Reserved, InUse: m.Reading,
-		MemoryBudget: s.opts.MemoryBytes, MemoryTaken: s.budget.Total(), DataCapacity: st.Capacity, DataFree: st.Free,
+		MemoryBudget: s.opts.MemoryBytes, MemoryTaken: s.budget.Total(), LargestObject: s.largest(), DataCapacity: st.Capacity, DataFree: st.Free,
 		LargestFree: st.LargestFree, OwnFiles: s.budget.Used(arena.OwnFile), MetadataTaken: s.budget.Used(arena.Metadata),
 		ViewCopies: s.mapping.copies.Load(), RecordBytes: m.RecordMem, IndexBytes: m.IndexMem, SSDLimit: s.opts.SSDBytes, SharedMemory: s.seg.Path(),
 		Growing: !s.memory.done.Load()}

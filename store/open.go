@@ -1,11 +1,8 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -35,7 +32,7 @@ type seams struct {
 	limits  arena.MemLimits
 	bootID  string
 	ssd     ssd.Options
-	stuck   time.Duration // instead of stuckWait
+	after   func(time.Duration) <-chan time.Time // instead of time.After, for what Close waits for
 }
 
 func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
@@ -51,16 +48,25 @@ func openWith(ctx context.Context, opts Options, seam seams) (*Store, error) {
 	c := &core{opts: opts.WithDefaults(), start: time.Now(), promo: newPromoter()}
 	c.wall = c.start.UnixNano()
 	c.stop, c.quit = context.WithCancel(context.Background())
-	c.failure.happened, c.failure.wait = make(chan struct{}), cmp.Or(seam.stuck, stuckWait)
+	c.failure.happened, c.failure.wait, c.failure.after = make(chan struct{}), stuckWait, time.After
+	if seam.after != nil {
+		c.failure.after = seam.after
+	}
 	c.wake.janitor, c.wake.evictor = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.wake.grower = make(chan struct{}, 1)
 	c.own.byID = make(map[uint64]*arena.File)
+	if opts.Repair {
+		c.repair = &RepairReport{}
+	}
 	c.mapping.unmap = c.unmap
 	c.mapping.hold()
 	if err := c.open(ctx, seam); err != nil {
 		c.quit()
 		if err = named(err); opts.Dir != "" {
 			err = errors.WithMessage(err, opts.Dir)
+		}
+		if errors.Is(err, ErrCorrupt) && !opts.Repair {
+			err = errors.WithMessage(err, "Options.Repair (mooncake_weight repair) opens what verifies")
 		}
 		return nil, errors.WithMessage(err, "open store")
 	}
@@ -100,27 +106,28 @@ func (c *core) openDir(seam seams) (id [16]byte, err error) {
 		_, err := rand.Read(id[:])
 		return id, err
 	}
-	if err := os.MkdirAll(c.opts.Dir, 0o755); err != nil {
+	if err := os.MkdirAll(c.opts.Dir, 0o700); err != nil {
 		return id, errors.WithMessage(err, "make directory")
 	}
 	if c.lock, err = dirlock.Acquire(c.opts.Dir); err != nil {
 		return id, err
 	}
-	open := seam.catalog
-	if open == nil {
-		open = catalog.Open
+	// The lock is ours: no other process makes files there. The catalogue does the same for its directory.
+	if err := privateDir(filepath.Join(c.opts.Dir, tierDir)); err != nil {
+		return id, errors.WithMessage(err, "make directory")
 	}
-	if c.catalog, err = open(filepath.Join(c.opts.Dir, catalogueDir)); err != nil {
-		return id, errors.WithMessage(err, "catalogue")
-	}
-	if id, err = c.storeID(); err != nil {
+	if err := c.openCatalogue(filepath.Join(c.opts.Dir, catalogueDir), seam); err != nil {
 		return id, err
 	}
 	fsys := seam.fs
 	if fsys == nil {
 		fsys = ssd.OSFS{}
 	}
+	if id, err = c.storeID(fsys); err != nil {
+		return id, err
+	}
 	o := seam.ssd
+	o.Repair = c.repair != nil
 	o.StoreID, o.QuotaBytes = id, c.opts.SSDBytes
 	if c.tier, err = ssd.Open(fsys, filepath.Join(c.opts.Dir, tierDir), o); err != nil {
 		return id, errors.WithMessage(err, "ssd tier")
@@ -141,15 +148,21 @@ func (c *core) limitSSD() {
 	c.opts.SSDBytes = max(1, (u.FreeBytes+u.DiskBytes)/10*9)
 }
 
-// storeID is the identity that the directory got at its first Open.
-func (c *core) storeID() (id [16]byte, err error) {
+// storeID is the identity that the directory got at its first Open. A repaired catalogue may have lost it: the SSD tier has it too.
+func (c *core) storeID(fsys ssd.FS) (id [16]byte, err error) {
 	v, ok, err := c.catalog.Meta("store-id")
 	if err != nil || ok && len(v) == len(id) {
 		copy(id[:], v)
 		return id, err
 	}
-	if _, err := rand.Read(id[:]); err != nil {
-		return id, err
+	found := false
+	if c.repair != nil {
+		id, found = ssd.StoreID(fsys, filepath.Join(c.opts.Dir, tierDir))
+	}
+	if !found {
+		if _, err := rand.Read(id[:]); err != nil {
+			return id, err
+		}
 	}
 	var b catalog.Batch
 	b.SetMeta("store-id", id[:])
@@ -159,18 +172,24 @@ func (c *core) storeID() (id [16]byte, err error) {
 // openMemory attaches the segment of an earlier process or makes a new one, and the master over it.
 func (c *core) openMemory(id [16]byte, seam seams) error {
 	c.budget, c.limits = arena.NewAccounting(c.opts.MemoryBytes), seam.limits
-	if err := seam.limits.Check(c.opts.MemoryBytes); err != nil && c.opts.Dir == "" {
+	if err := c.checkMemory(seam); err != nil && c.opts.Dir == "" {
 		return memoryError(err)
 	}
 	o := arena.SegmentOptions{
-		DataBytes: addressSpace(c.opts.MemoryBytes), MetaBytes: addressSpace(c.opts.MemoryBytes), StoreID: id, BootID: seam.bootID,
-		SlabBytes: arena.SlabBytes(c.opts.MemoryBytes), Limits: seam.limits,
+		DataBytes: roundUp(c.opts.MemoryBytes, arena.MaxSlabBytes/16), MaxDataBytes: max(64<<30, 4*c.opts.MemoryBytes),
+		MetaBytes: max(c.opts.MemoryBytes, minMetaRegion), StoreID: id, BootID: seam.bootID,
+		SlabBytes: arena.SlabBytes(c.realBudget()), Limits: seam.limits,
 	}
 	attached, err := c.openSegment(id, o)
 	if err != nil {
 		return err
 	}
-	if c.files, err = arena.OpenFileSet(c.fileDir, seam.limits); err != nil {
+	if c.home != nil {
+		c.files, err = c.home.Files(seam.limits)
+	} else {
+		c.files, err = arena.OpenFileSet("", seam.limits)
+	}
+	if err != nil {
 		return err
 	}
 	c.data = c.seg.Data()
@@ -190,46 +209,30 @@ func (c *core) openMemory(id [16]byte, seam seams) error {
 	return c.firstMemory()
 }
 
-// addressSpace is how far the regions of a segment can grow: beyond the budget of today, so that memory survives an
-// Open with another.
-func addressSpace(budget int64) int64 { return max(64<<30, 4*budget) }
-
-// openSegment also decides where memory files of their own go: beside the segment, so that they survive with it.
-func (c *core) openSegment(id [16]byte, o arena.SegmentOptions) (attached bool, err error) {
+// realBudget is the budget, or the size of the tmpfs where that is less: only whole slabs can go back to it.
+func (c *core) realBudget() int64 {
 	if c.opts.Dir == "" {
-		c.seg, err = arena.CreateSegment(o)
-		return false, memoryError(err)
+		return c.opts.MemoryBytes
 	}
-	base := filepath.Join(c.opts.ShmDir, "mooncake-"+hex.EncodeToString(id[:]))
-	if _, err := os.Stat(base); err != nil && c.opts.VolatileMemory {
-		c.seg, err = arena.CreateSegment(o)
-		return false, memoryError(err)
+	if size := arena.FileSystemBytes(c.opts.ShmDir); size > 0 {
+		return min(size, c.opts.MemoryBytes)
 	}
-	if err := os.MkdirAll(base, 0o711); err != nil {
-		return false, errors.WithMessage(err, "shared memory")
+	return c.opts.MemoryBytes
+}
+
+// minMetaRegion is how far the metadata of a segment can grow at least, also under a later budget that is larger than
+// today's. The data region is extended by an Open with a larger budget. Both cost addresses, and file size, in proportion
+// to the budget, which RLIMIT_AS and RLIMIT_FSIZE may bound.
+const minMetaRegion = 512 << 20
+
+// checkMemory asks the machine for the budget. If it has not got it, memory that dead stores have left is given back first.
+func (c *core) checkMemory(seam seams) error {
+	err := seam.limits.Check(c.opts.MemoryBytes)
+	if err == nil {
+		return nil
 	}
-	o.Path, c.fileDir = filepath.Join(base, "segment"), filepath.Join(base, "files")
-	if c.seg, err = arena.AttachSegment(o); err == nil {
-		return true, nil
-	}
-	if errors.Is(err, arena.ErrNewerFormat) {
-		return false, errors.WithMessage(ErrNewerFormat, err.Error())
-	}
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, arena.ErrStale) && !errors.Is(err, arena.ErrCorrupt) {
-		return false, err
-	}
-	// Whatever is there is of no use: free its memory before new memory is taken.
-	if err := os.RemoveAll(base); err != nil {
-		return false, errors.WithMessage(err, "remove stale shared memory")
-	}
-	if err := os.MkdirAll(c.fileDir, 0o711); err != nil { // others may open a file that File names, not list them
-		return false, errors.WithMessage(err, "shared memory")
-	}
-	if err := o.Limits.Check(c.opts.MemoryBytes); err != nil {
-		return false, memoryError(err)
-	}
-	c.seg, err = arena.CreateSegment(o)
-	return false, memoryError(err)
+	freeLeft(c.opts.ShmDir, seam.bootID, arena.Owner{})
+	return seam.limits.Check(c.opts.MemoryBytes)
 }
 
 // memoryError makes a refusal of the machine an ErrMemoryLimit, whose text says which limit it was.
@@ -261,23 +264,6 @@ func (c *core) startWorkers() {
 	}
 }
 
-// Close ends the store. Operations in progress finish first; background work stops. What is in memory stays in shared
-// memory when the store has a directory, for the next Open on this boot; objects that are only in memory don't
-// survive a reboot unless Sync wrote them. The memory of views and files that are still open stays mapped, and the
-// directory locked, until they are closed. A store that has failed is left as a crash would leave it, and what is stuck in
-// it for longer than a few seconds is not waited for: then Close says so. A second Close returns the result of the first.
-func (s *Store) Close() error {
-	c := s.core
-	c.closing.Lock()
-	defer c.closing.Unlock()
-	if c.closing.done {
-		return c.closing.err
-	}
-	c.closing.done = true
-	c.closing.err = c.shut()
-	return c.closing.err
-}
-
 // closeDir brings catalogue and SSD tier to rest. What a failed store believes to be free is left to the next Open.
 func (c *core) closeDir() (err error) {
 	if c.opts.Dir == "" {
@@ -285,6 +271,9 @@ func (c *core) closeDir() (err error) {
 	}
 	if c.failure.get() == nil {
 		err = c.freeForgotten()
+		if e := c.leaveMemory(); err == nil {
+			err = e
+		}
 	}
 	for _, end := range []func() error{c.tier.Close, c.catalog.Close} {
 		if e := safely(end); err == nil {
@@ -312,7 +301,7 @@ func (c *core) unmap() {
 	for _, f := range c.own.linked {
 		_ = f.Remove()
 	}
-	_ = c.seg.Close(false)
+	c.closeMemory()
 	if c.lock != nil {
 		_ = c.lock.Release()
 	}
@@ -324,8 +313,8 @@ func (c *core) abandon() {
 		for _, f := range c.own.byID {
 			_ = f.Close()
 		}
-		_ = c.seg.Close(false)
 	}
+	c.closeMemory()
 	if c.tier != nil {
 		_ = c.tier.Close()
 	}

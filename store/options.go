@@ -13,8 +13,12 @@ type Options struct {
 	// is missing. Default: "", memory only
 	Dir string
 
-	// MemoryBytes is the budget for everything in DRAM: objects, their metadata, files of their own, staging. It is
-	// taken from the machine in the background, starting at Open. At least MinMemoryBytes. Default: 1 GiB
+	// MemoryBytes is the budget for everything in DRAM: objects, their metadata, files of their own, staging. A 64th,
+	// 4 MiB at least, stays for metadata and files to grow, and metadata takes 2 MiB at least: 64 MiB have room for 58 of
+	// objects. Usage.LargestObject says how much there is for data. It is taken from the machine in the background,
+	// starting at Open; where the machine has less, that is the budget until it has more. Addresses, and the size of the
+	// segment's file, are taken for the budget twice, or for the budget and 512 MiB. At least MinMemoryBytes.
+	// Default: 1 GiB
 	MemoryBytes int64
 
 	// SSDBytes is the most that the SSD tier takes. Default: 0, 90 % of what the file system has free at
@@ -47,6 +51,11 @@ type Options struct {
 	// PromoteAfter is how many reads from SSD within the recent past bring an object back to memory, 1 to 15;
 	// negative never does. Default: 2
 	PromoteAfter int
+
+	// Repair opens a directory that Open refuses with ErrCorrupt, with what can be had of it: the readable records of the
+	// catalogue, of which a copy is kept, and objects on the SSD tier whose bytes verify. Objects that were removed may be back.
+	// Store.RepairReport says what was found. Default: false
+	Repair bool
 
 	// PutTimeout is how long an unfinished put without a sign of life holds its key. Default: 30 s
 	PutTimeout time.Duration

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/kvcache-ai/mooncake-go/store/internal/catalog"
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
 )
 
@@ -37,7 +38,7 @@ func (s *Store) SetPins(key string, change PinChange) error {
 	return s.rewrite([]string{key})
 }
 
-// SetGroupPins changes the pins of all members of a group in one step.
+// SetGroupPins changes the pins of all members of a group with one command.
 func (s *Store) SetGroupPins(group string, change PinChange) error {
 	stripe, err := s.gate.enter()
 	if err != nil {
@@ -77,7 +78,7 @@ func (s *Store) pinRequest(change PinChange) (p master.PinRequest, err error) {
 
 // Link makes target's bytes readable under a second key, at no cost in bytes. Either key can be removed without the
 // other; the bytes go with the last. Only opts' pins, group and Durable count; its type is the target's. A durable
-// link makes the target's bytes durable first. opts may be nil.
+// link makes the target's bytes durable first, and is visible once it is durable itself. opts may be nil.
 func (s *Store) Link(ctx context.Context, key, target string, opts *PutOptions) error {
 	stripe, err := s.gate.enter()
 	if err != nil {
@@ -107,42 +108,66 @@ func (s *Store) Link(ctx context.Context, key, target string, opts *PutOptions) 
 	}
 	var o master.Object
 	err = s.growing(func() (err error) {
-		o, err = s.m.Link(s.now(), q)
+		o, err = s.m.ReserveLink(s.now(), q)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if o.Flags&master.FlagSSD == 0 {
-		if opts.Durable {
-			_ = s.unlink(q.Key)
-			return errors.WithMessagef(ErrBusy, "link %.64q: %.64q was replaced meanwhile", key, target)
-		}
-		err = s.settle(s.tenant, key)
-	} else {
-		err = s.rewrite([]string{key})
+	if err = s.settle(s.tenant, key); err == nil {
+		err = s.publishLink(&q, &o)
 	}
+	s.awaitDepartures(s.tenant, key)
 	if err != nil {
-		_ = s.unlink(q.Key)
+		s.abortLink(&q, &o)
 		return errors.WithMessagef(err, "link %.64q", key)
 	}
 	return nil
 }
 
-// unlink takes a link back that could not be recorded.
-func (s *Store) unlink(k master.Key) error {
-	gone, err := s.m.Remove(s.now(), k, true)
+// publishLink records a reserved link, on stable storage if it is durable, then makes it visible. Until it is, its
+// bytes get no other place on the SSD tier, and none if they have none: who records that waits for records.
+func (s *Store) publishLink(q *master.LinkRequest, link *master.Object) error {
+	s.records.RLock()
+	defer s.records.RUnlock()
+	o, err := s.m.StatReserved(link.Ref, link.Gen)
 	if err != nil {
 		return err
 	}
-	return s.forgetOne(k.Tenant, k.Name, gone)
+	if q.Durable && !o.OnSSD() {
+		return errors.WithMessagef(ErrBusy, "%.64q was replaced meanwhile", q.Target)
+	}
+	if o.Flags&master.FlagSSD != 0 {
+		r := catalogueRecord(q.Key, &o, q.Group, q.Durable, ssdLoc(o.SSD))
+		r.Target = s.m.NameOf(o.Holder())
+		s.stampRecord(&r, &o)
+		var b changes
+		b.Put(&r)
+		if err := b.apply(s.catalog, q.Durable); err != nil {
+			return errors.WithMessage(durabilityError{named(err)}, "catalogue")
+		}
+	}
+	return s.m.CommitLink(o.Ref, o.Gen)
 }
 
-// makeDurable puts an object on stable storage that may be only in memory.
+// abortLink takes a reserved link back whose record may have been written.
+func (s *Store) abortLink(q *master.LinkRequest, o *master.Object) {
+	if gone, err := s.m.AbortLink(s.now(), o.Ref, o.Gen); err == nil {
+		_ = s.forgetOne(q.Tenant, q.Name, gone) // what can't be forgotten now stays on the list
+	}
+}
+
+// makeDurable puts an object on stable storage that may be only in memory. It shows as durable once its record is.
 func (s *Store) makeDurable(ctx context.Context, key string) error {
 	o, err := s.m.Stat(s.key(key))
 	if err != nil {
 		return err
+	}
+	if err := s.settle(s.tenant, key); err != nil {
+		return err
+	}
+	if o.OnSSD() && o.Flags&master.FlagDurable != 0 {
+		return nil
 	}
 	if !o.OnSSD() {
 		if err := s.offloadOne(ctx, o.Holder()); err != nil {
@@ -152,13 +177,39 @@ func (s *Store) makeDurable(ctx context.Context, key string) error {
 	if err := s.tier.Sync(ctx); err != nil {
 		return durabilityError{named(err)}
 	}
-	s.m.SetDurable(&o)
-	// From here on it does not leave the SSD tier; before it may have, or may not have got there.
-	now, err := s.m.Stat(s.key(key))
-	if err != nil || now.Gen != o.Gen || !now.OnSSD() {
+	return s.recordAsDurable(s.key(key), o.Gen)
+}
+
+// recordAsDurable promises an object whose bytes are on stable storage: first in its record, and that of the object whose
+// bytes it shares, then to the master. Nothing leaves the SSD tier meanwhile: that waits for records.
+func (s *Store) recordAsDurable(k master.Key, gen uint64) error {
+	s.records.Lock()
+	defer s.records.Unlock()
+	o, err := s.m.Stat(k)
+	if err != nil || o.Gen != gen || !o.OnSSD() {
 		return errors.WithMessage(ErrBusy, "it is being copied, removed or replaced")
 	}
-	return s.rewrite([]string{key})
+	var b changes
+	keys := []master.Key{k}
+	if o.Flags&master.FlagLink != 0 {
+		owner := master.Key{Tenant: k.Tenant, Name: s.m.OwnerName(k)}
+		if has, err := s.m.Stat(owner); err == nil && has.Ref == o.Holder() {
+			keys = append(keys, owner)
+		}
+	}
+	for _, k := range keys {
+		if o, err := s.m.Stat(k); err == nil {
+			r := s.recordOf(k, &o)
+			r.Flags |= catalog.FlagDurable
+			b.Put(&r)
+		}
+	}
+	if err := b.apply(s.catalog, true); err != nil {
+		s.records.late.add(keys)
+		return errors.WithMessage(durabilityError{named(err)}, "catalogue")
+	}
+	s.m.SetDurable(&o)
+	return nil
 }
 
 // Group lists the members of a group, oldest first.
@@ -171,7 +222,7 @@ func (s *Store) Group(group string) ([]string, error) {
 	return s.m.Group(s.key(group))
 }
 
-// RemoveGroup removes all members of a group in one step, or none: a member that is leased, read or still being
+// RemoveGroup removes all members of a group in one instant, or none: a member that is leased, read or still being
 // written is named in the error. force overrides leases and readers.
 func (s *Store) RemoveGroup(group string, force bool) (removed []string, err error) {
 	stripe, err := s.gate.enter()
@@ -191,5 +242,7 @@ func (s *Store) RemoveGroup(group string, force bool) (removed []string, err err
 		removed, replaced[i] = append(removed, g.Name), g.Replaced
 		s.noteRemoved(g.Name, g.Size)
 	}
-	return removed, s.forget(s.tenant, slices.Clone(removed), replaced)
+	err = s.forget(s.tenant, slices.Clone(removed), replaced)
+	s.awaitDepartures(s.tenant, removed...)
+	return removed, err
 }

@@ -48,25 +48,22 @@ func replacing(opts *PutOptions) PutOptions {
 	return o
 }
 
-// PutFrom stores size bytes of r, read straight into the store's memory. A shorter r is io.ErrUnexpectedEOF and stores
-// nothing; what r has beyond size is left in it, except by a *bytes.Reader, which is copied in one pass.
+// PutFrom stores size bytes of r. A shorter r is io.ErrUnexpectedEOF and stores nothing; what r has beyond size is left in
+// it, except by a *bytes.Reader, which is copied in one pass. It holds nothing up while it waits for r: it has ended with
+// ErrClosed if the store is closed meanwhile, though it returns when r does.
 func (s *Store) PutFrom(ctx context.Context, key string, r io.Reader, size int64, opts *PutOptions) error {
 	if b, ok := r.(*bytes.Reader); ok && int64(b.Len()) == size {
 		return s.putBytesReader(ctx, key, b, opts)
 	}
-	stripe, err := s.gate.enter()
+	w, err := s.begin(ctx, key, size, opts)
 	if err != nil {
 		return err
 	}
-	defer s.gate.leave(stripe)
-	q, err := s.request(key, size, opts)
-	if err != nil {
-		return err
+	if _, err := w.ReadFrom(untilDone{ctx, r}); err != nil {
+		w.Abort()
+		return errors.WithMessagef(err, "put %.64q", key)
 	}
-	return s.putThrough(ctx, q, func(w *Writer) error {
-		_, err := w.ReadFrom(untilDone{ctx, r})
-		return err
-	})
+	return w.Commit(ctx)
 }
 
 // untilDone is a reader that ends with a context.
@@ -82,19 +79,6 @@ func (u untilDone) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// putThrough is a put by way of a Writer.
-func (s *Store) putThrough(ctx context.Context, q master.ReserveRequest, write func(*Writer) error) error {
-	w, err := s.create(ctx, q)
-	if err != nil {
-		return err
-	}
-	if err := write(w); err != nil {
-		w.Abort()
-		return errors.WithMessagef(err, "put %.64q", q.Name)
-	}
-	return w.Commit(ctx)
-}
-
 // inOwnSSDFile says whether an object goes past memory straight into a file of its own on SSD. Smaller ones that go past
 // memory go into the tier's containers.
 func (s *Store) inOwnSSDFile(q *master.ReserveRequest) bool {
@@ -103,21 +87,15 @@ func (s *Store) inOwnSSDFile(q *master.ReserveRequest) bool {
 
 // putOnSSD puts an object into a file of its own on SSD.
 func (s *Store) putOnSSD(ctx context.Context, q master.ReserveRequest, parts [][]byte) error {
-	return s.putThrough(ctx, q, func(w *Writer) error {
-		for _, p := range parts {
-			for len(p) > 0 {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				n := min(len(p), copyStep)
-				if _, err := w.Write(p[:n]); err != nil {
-					return err
-				}
-				p = p[n:]
-			}
-		}
-		return nil
-	})
+	w, err := s.create(ctx, q)
+	if err != nil {
+		return err
+	}
+	if err := w.appendParts(ctx, parts); err != nil {
+		w.abort()
+		return errors.WithMessagef(err, "put %.64q", q.Name)
+	}
+	return w.commit(ctx)
 }
 
 // putBytesReader hands the reader's slice to put as it is.
@@ -151,7 +129,11 @@ func (s *Store) request(key string, size int64, opts *PutOptions) (master.Reserv
 		q.SoftUntil = s.now() + int64(opts.SoftPin)
 	}
 	own := size >= s.opts.FileBytes && (opts.OwnFile || opts.Type == Weight)
-	switch limit := s.largest(); {
+	limit := s.largest()
+	if size > limit && size <= limit+s.budget.Used(arena.Metadata) && s.squeezeMeta() > 0 {
+		limit = s.largest()
+	}
+	switch {
 	case opts.Durable && size > s.opts.SSDBytes:
 		return q, errors.WithMessagef(ErrTooLarge, "put %.64q: %d bytes, the SSD tier's limit is %d", key, size, s.opts.SSDBytes)
 	case opts.Durable && (own || opts.Type == Weight || size > s.opts.MemoryBytes/2):
@@ -217,8 +199,9 @@ func (s *Store) put(ctx context.Context, key string, parts [][]byte, opts *PutOp
 // staged is a reservation whose bytes are in place.
 type staged struct {
 	key    master.Key
-	group  string
+	group  string // of an object that is copied
 	o      master.Object
+	as     master.Inherited // of a durable put: what its record says
 	table  []uint64
 	pooled *[]uint64
 	data   [][]byte // what the SSD tier is to write, for a durable put
@@ -228,7 +211,7 @@ type staged struct {
 // stage reserves room and copies the parts into it. An object that memory is not to have is only hashed: its parts are
 // what the SSD tier will write.
 func (s *Store) stage(ctx context.Context, q master.ReserveRequest, parts [][]byte) (p staged, err error) {
-	p.key, p.group = q.Key, q.Group
+	p.key = q.Key
 	p.pooled = tables.Get().(*[]uint64)
 	if p.o, p.file, err = s.reserve(ctx, q); err != nil {
 		tables.Put(p.pooled)
@@ -317,6 +300,7 @@ func (s *Store) committed(p *staged, old master.Replaced) error {
 		s.feed.send(Event{Kind: EventPut, Tenant: p.key.Tenant, Key: p.key.Name, Size: p.o.Size, Type: ObjectType(p.o.Kind)})
 	}
 	err := s.forgetOne(p.key.Tenant, p.key.Name, old)
+	s.awaitDepartures(p.key.Tenant, p.key.Name)
 	switch {
 	case p.o.Flags&master.FlagDurable != 0:
 		return nil // the forgetting is tried again; if a crash comes first, the newer generation wins
@@ -335,10 +319,14 @@ func (s *Store) reserve(ctx context.Context, q master.ReserveRequest) (o master.
 		if err := s.refuseEarly(q); err != nil {
 			return o, nil, err
 		}
-		if file, err = s.newOwnFile(ctx, q.Size); err != nil {
+		switch file, err = s.newOwnFile(ctx, q.Size); {
+		case errors.Is(err, ErrBusy): // as many files are in use as may be: the segment takes the object
+			q.Placement = master.InArena
+		case err != nil:
 			return o, nil, errors.WithMessagef(err, "put %.64q", q.Name)
+		default:
+			q.OwnFile = file.ID()
 		}
-		q.OwnFile = file.ID()
 	}
 	capacity := int64(-1)
 	for try := 0; ; {
@@ -387,7 +375,7 @@ func (s *Store) makeRoom(ctx context.Context, why error, size int64) bool {
 		return s.growMeta(max(metaStep, roundUp(s.budget.Used(arena.Metadata)/8, arena.StepBytes))) == nil ||
 			s.evict(ctx, s.seg.SlabBytes(), 0) > 0
 	case errors.Is(why, status.NoSpace):
-		return s.evict(ctx, size+size/8, size) > 0
+		return s.evict(ctx, size+size/8, size) > 0 || s.askAgain()
 	}
 	return false
 }

@@ -250,13 +250,18 @@ func (r *reading) failed(err error) error { return errors.WithMessagef(err, "get
 
 func (r *reading) readMemory(ctx context.Context, dst []byte, off int64) error {
 	var buf [4][]byte
-	pieces := r.s.pieces(&r.o, buf[:0])
 	if r.o.Flags&master.FlagOwnMemory == 0 {
-		return r.readPieces(ctx, pieces, dst, off)
+		return r.readPieces(ctx, r.s.pieces(&r.o, buf[:0]), dst, off)
 	}
 	if err := r.s.untouched(&r.o); err != nil {
 		return err
 	}
+	file, err := r.s.pin(&r.o)
+	if err != nil {
+		return err
+	}
+	defer unpinFile(file)
+	pieces := r.s.pieces(&r.o, buf[:0])
 	return guarded(&r.o, pieces, func() error { return r.readPieces(ctx, pieces, dst, off) })
 }
 

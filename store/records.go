@@ -88,10 +88,15 @@ func (c *core) recordOf(k master.Key, o *master.Object) catalog.Record {
 	if o.Flags&master.FlagLink != 0 {
 		r.Target = c.m.OwnerName(k)
 	}
+	c.stampRecord(&r, o)
+	return r
+}
+
+// stampRecord adds how the file of an object in a file of its own looked when its bytes were known to be right.
+func (c *core) stampRecord(r *catalog.Record, o *master.Object) {
 	if o.SSD.Own != 0 {
 		if id, ok := c.stamps.get(ssdStamp(o.SSD.Own)); ok {
 			r.OwnMtime = id.mtimeNs
 		}
 	}
-	return r
 }

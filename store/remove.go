@@ -3,9 +3,6 @@ package store
 import (
 	"context"
 	"iter"
-	"regexp"
-
-	"github.com/pkg/errors"
 
 	"github.com/kvcache-ai/mooncake-go/store/internal/master"
 )
@@ -28,7 +25,9 @@ func (s *Store) remove(key string, force bool) error {
 		return s.badKey(key, err)
 	}
 	s.noteRemoved(key, gone.Size)
-	return s.forgetOne(s.tenant, key, gone)
+	err = s.forgetOne(s.tenant, key, gone)
+	s.awaitDepartures(s.tenant, key)
+	return err
 }
 
 func (s *Store) noteRemoved(key string, size int64) {
@@ -44,47 +43,66 @@ func (s *Store) RemoveAll(ctx context.Context, force bool) (int, error) {
 }
 
 // RemoveRegex removes the objects whose key has a match of pattern, anywhere in it unless the pattern is anchored.
-// The syntax is Go's (RE2), which has no look-around and no back references. What can't be removed is skipped.
+// The syntax is Go's (RE2), which has no look-around and no back references. What can't be removed is skipped. A pattern
+// longer than MaxPatternBytes, or whose program would be longer than MaxPatternProgram, is ErrInvalidParams.
 func (s *Store) RemoveRegex(ctx context.Context, pattern string, force bool) (int, error) {
-	re, err := regexp.Compile(pattern)
+	match, err := compilePattern(ctx, pattern)
 	if err != nil {
-		return 0, errors.WithMessagef(ErrInvalidParams, "remove by pattern %.64q: %v", pattern, err)
+		return 0, err
 	}
-	return s.removeIf(ctx, force, re.MatchString)
+	return s.removeIf(ctx, force, match)
 }
 
-// removeIf removes what match says, with one write of the catalogue for each page of objects.
+// removeIf removes what match says, with one write of the catalogue for each page of objects. Close waits for what is
+// done to one page at most, and not for match.
 func (s *Store) removeIf(ctx context.Context, force bool, match func(key string) bool) (removed int, err error) {
+	var found []master.Found
+	for n, more := uint32(1), true; more; n++ {
+		if err := ctx.Err(); err != nil {
+			return removed, err
+		}
+		if found, more, err = s.objectsOf(n, "", found[:0]); err != nil {
+			return removed, err
+		}
+		chosen := found[:0]
+		for _, f := range found {
+			if match(f.Name) {
+				chosen = append(chosen, f)
+			}
+			if err := ctx.Err(); err != nil {
+				return removed, err
+			}
+		}
+		count, err := s.removePage(ctx, force, chosen)
+		if removed += count; err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+func (s *Store) removePage(ctx context.Context, force bool, chosen []master.Found) (removed int, err error) {
 	stripe, err := s.gate.enter()
 	if err != nil {
 		return 0, err
 	}
 	defer s.gate.leave(stripe)
-	var found []master.Found
-	for n := uint32(1); n < s.m.Pages(); n++ {
-		if err := ctx.Err(); err != nil {
-			return removed, err
+	var names []string
+	var gone []master.Replaced
+	for _, f := range chosen {
+		if ctx.Err() != nil {
+			break
 		}
-		found = s.m.ScanPage(n, s.key(""), found[:0])
-		var names []string
-		var gone []master.Replaced
-		for _, f := range found {
-			if !match(f.Name) {
-				continue
-			}
-			g, err := s.m.Remove(s.now(), f.Key, force)
-			if err != nil {
-				continue // leased, or gone already
-			}
-			s.noteRemoved(f.Name, g.Size)
-			names, gone = append(names, f.Name), append(gone, g)
+		g, err := s.m.Remove(s.now(), f.Key, force)
+		if err != nil {
+			continue // leased, or gone already
 		}
-		removed += len(names)
-		if err := s.forget(s.tenant, names, gone); err != nil {
-			return removed, err
-		}
+		s.noteRemoved(f.Name, g.Size)
+		names, gone = append(names, f.Name), append(gone, g)
 	}
-	return removed, nil
+	err = s.forget(s.tenant, names, gone)
+	s.awaitDepartures(s.tenant, names...)
+	return len(names), err
 }
 
 // Objects are the objects of the tenant whose key starts with prefix, in no order. An object that is there from start

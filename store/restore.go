@@ -21,12 +21,7 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 	var live liveSpace
 	owners := linkOwners{at: make(map[ssd.Loc]master.Ref), newest: make(map[master.Key]uint64)}
 	count := int64(0)
-	err := c.scanBatches(ctx, func(r *catalog.Record) error {
-		if r.Flags&catalog.FlagLink != 0 {
-			links = append(links, cloneRecord(r))
-			owners.newest[linkKey(&links[len(links)-1])] = r.Gen // those of a key come in rising order
-			return nil
-		}
+	restore := func(r *catalog.Record) error {
 		older, kept, err := c.restoreRecord(r)
 		if err != nil {
 			return err
@@ -44,13 +39,27 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 		}
 		count++
 		live.add(r, r.Key)
+		owners.checkGroup(c, r)
 		return nil
+	}
+	err := c.scanBatches(ctx, func(r *catalog.Record) error {
+		if r.Flags&catalog.FlagLink != 0 {
+			links = append(links, cloneRecord(r))
+			owners.newest[linkKey(&links[len(links)-1])] = r.Gen // those of a key come in rising order
+			return nil
+		}
+		return restore(r)
 	})
 	if err != nil {
 		return err
 	}
 	for i := range links {
 		if err := c.restoreLink(&links[i], &live, &owners, &stale); err != nil {
+			return err
+		}
+	}
+	if c.repair.damaged() {
+		if err := c.adopt(ctx, &live, restore); err != nil {
 			return err
 		}
 	}
@@ -63,7 +72,21 @@ func (c *core) restoreCatalogue(ctx context.Context) error {
 	if err := c.tier.Recover(live.all()); err != nil {
 		return errors.WithMessage(err, "ssd tier")
 	}
-	return c.recordLinks(owners.newest)
+	if err := c.recordLinks(owners.newest); err != nil {
+		return err
+	}
+	return c.rewriteKeys(owners.regrouped)
+}
+
+// checkGroup notes an object that survived in memory with another group than its record has, as versions wrote it that
+// lost the group of an upsert. A group is fixed for the life of an object, so memory is right.
+func (l *linkOwners) checkGroup(c *core, r *catalog.Record) {
+	if c.counters.restoredMemory.load() == 0 {
+		return
+	}
+	if k := linkKey(r); c.m.GroupOf(k) != r.Group {
+		l.regrouped = append(l.regrouped, cloneKey(k))
+	}
 }
 
 func linkKey(r *catalog.Record) master.Key { return master.Key{Tenant: r.Tenant, Name: r.Key} }
@@ -94,15 +117,17 @@ func (c *core) dropOlds(owners *linkOwners) {
 			c.runEffect(e)
 		}
 	}
+	c.m.AllForgotten()
 }
 
-// scanCatalogue is the catalogue's scan. A record that does not verify is left out: its object is lost, the rest is
-// not. A scan that ended early is an error: what it did not see must not be taken for gone.
+// scanCatalogue is the catalogue's scan. A record that does not verify is an error, and so is a scan that ended early: what was
+// not seen must not be taken for gone. A repair leaves such records out.
 func (c *core) scanCatalogue(ctx context.Context, fn func(*catalog.Record) error) error {
 	err := c.catalog.Scan(ctx, fn)
 	var skipped *catalog.SkippedError
-	if errors.As(err, &skipped) && skipped.Newer == nil {
+	if errors.As(err, &skipped) && skipped.Newer == nil && c.repair != nil {
 		c.counters.corruptRecords.add(int64(skipped.Records))
+		c.repair.SkippedRecords += int64(skipped.Records)
 		return nil
 	}
 	return errors.WithMessage(err, "catalogue")
@@ -268,6 +293,8 @@ type linkOwners struct {
 	at     map[ssd.Loc]master.Ref
 	newest map[master.Key]uint64
 	olds   []master.Ref
+
+	regrouped []master.Key // see checkGroup
 }
 
 // find is the owner that is known for a link's bytes: the object under the target's key, if it still has them, or one
@@ -304,6 +331,7 @@ func (c *core) restoreLink(r *catalog.Record, live *liveSpace, owners *linkOwner
 				live.add(r, r.Target)
 				owners.at[loc] = o.Holder()
 			}
+			owners.checkGroup(c, r)
 			hard, soft := r.Flags&catalog.FlagHardPin != 0, r.SoftUntil*1e6
 			_, err := c.m.Pin(k, master.PinRequest{HardPin: &hard, SoftUntil: &soft})
 			return err

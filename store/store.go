@@ -38,12 +38,14 @@ type core struct {
 	data    []byte // of seg
 	files   *arena.FileSet
 	own     ownFiles
-	fileDir string
+	home    *arena.Home // of segment and files; nil if the memory dies with the process
+	claimed claim       // of the directory on home
 
 	// With Options.Dir.
 	lock    *dirlock.Lock
 	tier    *ssd.Tier
 	catalog catalog.Catalog
+	repair  *RepairReport // with Options.Repair
 	frees   freeList
 	records recordOrder
 
@@ -68,11 +70,8 @@ type core struct {
 		evictor chan struct{}
 		grower  chan struct{}
 	}
-	closing struct {
-		sync.Mutex
-		done bool
-		err  error
-	}
+	unfinished unfinished
+	closing    closing
 }
 
 // Tenant is the same store seen by another tenant: keys and groups of different tenants never meet. "" and "default"
@@ -102,6 +101,7 @@ func (c *core) now() int64 {
 // over stripes, so that readers on different cores don't share a cache line.
 type gate struct {
 	refusal atomic.Pointer[error] // why no operation may begin: the store is closed, or has failed; nil if it may
+	grace   atomic.Bool           // puts that have begun may go on all the same
 	stripes [gateStripes]struct {
 		n atomic.Int64
 		_ [56]byte
@@ -121,6 +121,17 @@ func (g *gate) enter() (stripe uint32, err error) {
 	return stripe, nil
 }
 
+// enterBegun is enter for the next part of a put that has begun.
+func (g *gate) enterBegun() (stripe uint32, err error) {
+	stripe = lane()
+	g.stripes[stripe].n.Add(1)
+	if why := g.refusal.Load(); why != nil && !g.grace.Load() {
+		g.leave(stripe)
+		return 0, *why
+	}
+	return stripe, nil
+}
+
 // refused is the error of enter.
 func (g *gate) refused() error {
 	if why := g.refusal.Load(); why != nil {
@@ -131,17 +142,19 @@ func (g *gate) refused() error {
 
 func (g *gate) leave(stripe uint32) { g.stripes[stripe].n.Add(-1) }
 
-// close refuses new operations and waits for those in progress. It reports false if that was given up.
-func (g *gate) close(giveUp *atomic.Bool) bool {
+// refuse lets no operation begin any more, and with grace lets the puts go on that have begun.
+func (g *gate) refuse(grace bool) {
+	g.grace.Store(grace)
 	closed := ErrClosed
 	g.refusal.Store(&closed)
-	for wait := 10 * time.Microsecond; !g.idle(); wait = min(2*wait, time.Millisecond) {
-		if giveUp.Load() {
-			return false
-		}
+}
+
+// close refuses all operations and waits for those in progress, until giveUp.
+func (g *gate) close(giveUp func() bool) {
+	g.refuse(false)
+	for wait := 10 * time.Microsecond; !g.idle() && !giveUp(); wait = min(2*wait, time.Millisecond) {
 		time.Sleep(wait)
 	}
-	return true
 }
 
 func (g *gate) idle() bool {

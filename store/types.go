@@ -62,8 +62,9 @@ type PutOptions struct {
 	// Default: false
 	Durable bool
 
-	// OwnFile places an object of at least Options.FileBytes in a file of its own, so that File needs no copy. Objects
-	// of type Weight are placed so always; smaller ones that are Durable go to the SSD tier without taking memory, which
+	// OwnFile places an object of at least Options.FileBytes in a file of its own, so that File needs no copy. A store
+	// without a directory has a memfd for each, at most a quarter of RLIMIT_NOFILE; what is over it lies with the other
+	// objects, and File copies it. Objects of type Weight are placed so always; smaller ones that are Durable go to the SSD tier without taking memory, which
 	// a hard pin would keep from being given back. Default: false
 	OwnFile bool
 

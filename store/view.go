@@ -12,25 +12,42 @@ import (
 
 // View is a borrowed, read-only look at bytes of an object. While it is open the object is neither evicted nor moved,
 // even if its key is removed or replaced. Close exactly once, after the last use of the bytes; writing to them corrupts
-// the store. A View never closed keeps its memory, also after the store is closed. Who is able to cut a file short that
-// File has handed out, root above all, takes the memory from under its views.
+// the store. Copies of a View are the same view: Close of one closes all. A View never closed keeps its memory, also
+// after the store is closed. A process that can truncate a file returned by File (root, for instance) invalidates the
+// views of its object: reading them raises SIGBUS.
 //
 // Bytes of a view are never on the Go heap, so that they can be handed to C. They are the store's own memory or, where
 // the bytes are not there in the wanted form, a copy in memory of the view's own that goes with its Close. Such copies
 // are beside Options.MemoryBytes; Usage.ViewCopies counts them.
-type View struct {
+type View struct{ *viewing }
+
+// viewing is what all copies of a View share.
+type viewing struct {
 	s      *Store
 	holder master.Ref // pinned
 	size   int64
 	pieces [][]byte
 	one    [1][]byte
-	copied bool // one is mapped for this view alone
+	file   *arena.File // pinned, nil unless the bytes are in one
+	copied bool        // one is mapped for this view alone
 	closed bool
 	mu     sync.Mutex
 }
 
+// newView makes a View and what it shares in one allocation.
+func newView(s *Store, holder master.Ref, size int64) *View {
+	v := new(struct {
+		View
+		shared viewing
+	})
+	v.shared.s, v.shared.holder, v.shared.size = s, holder, size
+	v.View.viewing = &v.shared
+	return &v.View
+}
+
 // View borrows an object's bytes. One that is only on SSD is brought to memory first if there is room, else copied; a
-// machine that has no memory for the copy is ErrMemoryLimit. Bytes of objects up to SlabBytes, and of those in files of
+// machine that has no memory for the copy is ErrMemoryLimit, and an object in a file of its own that can't be mapped because
+// too many others are in use is ErrBusy, and so is one that eight million readers have open. Bytes of objects up to SlabBytes, and of those in files of
 // their own, are one piece. opts may be nil.
 func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View, error) {
 	r, err := s.acquire(key, opts)
@@ -43,10 +60,14 @@ func (s *Store) View(ctx context.Context, key string, opts *ReadOptions) (*View,
 	if err := s.untouched(&r.o); err != nil {
 		return s.viewAfterBadMemory(ctx, &r, err)
 	}
-	v := &View{s: s, holder: r.o.Holder(), size: r.o.Size}
+	v := newView(s, r.o.Holder(), r.o.Size)
+	if v.file, err = s.pin(&r.o); err != nil {
+		return s.viewAfterBadMemory(ctx, &r, err)
+	}
 	v.pieces = s.pieces(&r.o, v.one[:0])
 	if r.mustVerify() {
 		if err := r.verifyMemory(ctx, v.pieces); err != nil {
+			unpinFile(v.file)
 			return s.viewAfterBadMemory(ctx, &r, err)
 		}
 	}
@@ -79,12 +100,18 @@ func (s *Store) borrowRange(ctx context.Context, r *reading, off, n int64) *View
 	if !r.o.InMemory() || s.untouched(&r.o) != nil {
 		return nil
 	}
-	v := &View{s: s, holder: r.o.Holder(), size: n}
+	v := newView(s, r.o.Holder(), n)
+	file, err := s.pin(&r.o)
+	if err != nil {
+		return nil
+	}
 	all := s.pieces(&r.o, v.one[:0])
 	pieces, at := seek(all, off)
 	if n > int64(len(pieces[0]))-at || r.mustVerify() && r.verifyPieces(ctx, all, off, n) != nil {
+		unpinFile(file)
 		return nil
 	}
+	v.file = file
 	v.one[0] = pieces[0][at : at+n : at+n]
 	v.pieces = v.one[:]
 	return v
@@ -139,7 +166,11 @@ func (s *Store) viewOfSSD(ctx context.Context, r *reading) (*View, error) {
 		if err == nil && o.Gen == r.o.Gen && o.InMemory() {
 			s.m.Release(r.o.Holder())
 			r.o = o
-			v := &View{s: s, holder: o.Holder(), size: o.Size}
+			v := newView(s, o.Holder(), o.Size)
+			if v.file, err = s.pin(&o); err != nil {
+				r.release()
+				return nil, r.failed(err)
+			}
 			v.pieces = s.pieces(&o, v.one[:0])
 			r.hit(TierSSD, v.size)
 			return r.opened(v), nil
@@ -163,8 +194,8 @@ func (s *Store) copied(ctx context.Context, r *reading, off, n int64) (*View, er
 		r.release()
 		return nil, err
 	}
-	v := &View{s: s, holder: r.o.Holder(), size: n, copied: true}
-	v.one[0] = own
+	v := newView(s, r.o.Holder(), n)
+	v.copied, v.one[0] = true, own
 	v.pieces = v.one[:]
 	s.mapping.copies.Add(n)
 	return r.opened(v), nil
@@ -197,7 +228,8 @@ func (v *View) Close() error {
 		err = arena.UnmapPrivate(v.one[0])
 		v.s.mapping.copies.Add(-v.size)
 	}
-	v.pieces, v.one[0] = nil, nil
+	unpinFile(v.file)
+	v.pieces, v.one[0], v.file = nil, nil, nil
 	v.s.unpin(v.holder)
 	return err
 }

@@ -17,12 +17,18 @@ import (
 )
 
 // Writer is a put whose bytes come in pieces. Nothing of it is visible before Commit; Abort, or a Writer that is
-// dropped, leaves nothing. Safe for concurrent use; writes of overlapping ranges have no order.
-type Writer struct {
+// dropped, leaves nothing. Safe for concurrent use; writes of overlapping ranges have no order. Copies of a Writer are the
+// same writer: Commit or Abort of one ends all.
+type Writer struct{ *writing }
+
+// writing is what all copies of a Writer share.
+type writing struct {
 	s       *Store
 	key     master.Key
 	size    int64
 	durable bool
+
+	stream sync.Mutex // orders Write and ReadFrom; taken first of all, and held while a reader waits
 
 	mu      sync.Mutex
 	p       staged
@@ -41,6 +47,10 @@ type Writer struct {
 // Options.PutTimeout other puts of the key are ErrExists. A durable object with a file of its own needs one of the few
 // writers of the SSD tier: Create waits for it up to Options.PutTimeout, then it is ErrBusy.
 func (s *Store) Create(ctx context.Context, key string, size int64, opts *PutOptions) (*Writer, error) {
+	return s.begin(ctx, key, size, opts)
+}
+
+func (s *Store) begin(ctx context.Context, key string, size int64, opts *PutOptions) (*Writer, error) {
 	stripe, err := s.gate.enter()
 	if err != nil {
 		return nil, err
@@ -50,14 +60,14 @@ func (s *Store) Create(ctx context.Context, key string, size int64, opts *PutOpt
 	if err != nil {
 		return nil, err
 	}
-	q.Name, q.Group = strings.Clone(q.Name), strings.Clone(q.Group) // they outlive the call
+	q.Name, q.Group = strings.Clone(q.Name), strings.Clone(q.Group) // they may outlive the call
 	return s.create(ctx, q)
 }
 
 // create makes a Writer that refers to the strings of the request.
 func (s *Store) create(ctx context.Context, q master.ReserveRequest) (w *Writer, err error) {
-	w = &Writer{s: s, key: q.Key, size: q.Size, durable: q.Durable, renewed: s.now()}
-	w.p.key, w.p.group = q.Key, q.Group
+	w = &Writer{&writing{s: s, key: q.Key, size: q.Size, durable: q.Durable, renewed: s.now()}}
+	w.p.key = q.Key
 	if w.p.o, w.p.file, err = s.reserve(ctx, q); err != nil {
 		return nil, err
 	}
@@ -69,13 +79,16 @@ func (s *Store) create(ctx context.Context, q master.ReserveRequest) (w *Writer,
 	} else {
 		w.pieces = s.pieces(&w.p.o, nil)
 	}
-	w.cleanup = runtime.AddCleanup(w, dropped.abort, dropped{s.core, w.p.o.Ref, w.p.o.Gen, w.own})
+	left := dropped{s.core, master.Key{Tenant: q.Tenant, Name: strings.Clone(q.Name)}, w.p.o.Ref, w.p.o.Gen, w.own}
+	s.unfinished.add(left)
+	w.cleanup = runtime.AddCleanup(w.writing, dropped.abort, left)
 	return w, nil
 }
 
 // dropped is what is left of a Writer that nobody has any more.
 type dropped struct {
 	c   *core
+	key master.Key
 	ref master.Ref
 	gen uint64
 	own *ssd.OwnWriter
@@ -83,11 +96,16 @@ type dropped struct {
 
 func (d dropped) abort() {
 	defer d.c.failOnPanic()
-	stripe, err := d.c.gate.enter()
+	stripe, err := d.c.gate.enterBegun()
 	if err != nil {
 		return
 	}
 	defer d.c.gate.leave(stripe)
+	d.c.unfinished.remove(d.ref, d.gen)
+	d.end()
+}
+
+func (d dropped) end() {
 	if d.own != nil {
 		d.own.Abort()
 	}
@@ -131,24 +149,51 @@ func ownError(err error) error {
 // Size is the size that the object will have.
 func (w *Writer) Size() int64 { return w.size }
 
-// Write writes the next bytes after the last Write.
+// Write writes the next bytes after the last Write or ReadFrom, for which it waits.
 func (w *Writer) Write(p []byte) (int, error) {
-	stripe, err := w.s.gate.enter()
+	w.stream.Lock()
+	defer w.stream.Unlock()
+	return w.writeNext(p)
+}
+
+func (w *Writer) writeNext(p []byte) (int, error) {
+	stripe, err := w.s.gate.enterBegun()
 	if err != nil {
 		return 0, err
 	}
 	defer w.s.gate.leave(stripe)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.appendLocked(p)
+}
+
+func (w *Writer) appendLocked(p []byte) (int, error) {
 	n, err := w.writeLocked(p, w.next)
 	w.next += int64(n)
 	return n, err
 }
 
+// appendParts writes all parts for a caller that has entered the gate and that nobody shares the Writer with.
+func (w *Writer) appendParts(ctx context.Context, parts [][]byte) error {
+	for _, p := range parts {
+		for len(p) > 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n := min(len(p), copyStep)
+			if _, err := w.appendLocked(p[:n]); err != nil {
+				return err
+			}
+			p = p[n:]
+		}
+	}
+	return nil
+}
+
 // WriteAt writes p at off, in any order. An object that goes straight to SSD (Durable, in a file of its own) can only
 // be written in order: elsewhere than at the end it is ErrNotSupported.
 func (w *Writer) WriteAt(p []byte, off int64) (int, error) {
-	stripe, err := w.s.gate.enter()
+	stripe, err := w.s.gate.enterBegun()
 	if err != nil {
 		return 0, err
 	}
@@ -215,61 +260,47 @@ func (w *Writer) check(off, n int64) error {
 	return nil
 }
 
-// ReadFrom reads the rest of the object from r, straight into the store's memory.
+// ReadFrom reads the rest of the object from r. While it waits for r it holds up no one but Write: Abort, Commit and Close
+// of the store end the put at once, and what r gives after that goes nowhere.
 func (w *Writer) ReadFrom(r io.Reader) (n int64, err error) {
-	stripe, err := w.s.gate.enter()
+	w.stream.Lock()
+	defer w.stream.Unlock()
+	buf := sources.Get().(*[sourceBytes]byte)
+	defer sources.Put(buf)
+	for {
+		left, err := w.left()
+		if err != nil || left == 0 {
+			return n, err
+		}
+		k, rerr := io.ReadFull(r, buf[:min(left, sourceBytes)])
+		m, err := w.writeNext(buf[:k])
+		n += int64(m)
+		if err != nil {
+			return n, err
+		}
+		if rerr != nil {
+			return n, unexpectedEOF(rerr)
+		}
+	}
+}
+
+// sources are buffers between readers of callers and the store's memory. A reader may be in its Read for ever: what it
+// writes to must not be the store's, which could be unmapped or another object's by then. They are small enough that the
+// second copy finds the bytes in the cache.
+var sources = sync.Pool{New: func() any { return new([sourceBytes]byte) }}
+
+const sourceBytes = 4 * sum.ChunkBytes
+
+// left is how many bytes Write may still write.
+func (w *Writer) left() (int64, error) {
+	stripe, err := w.s.gate.enterBegun()
 	if err != nil {
 		return 0, err
 	}
 	defer w.s.gate.leave(stripe)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.own != nil {
-		return w.readThrough(r)
-	}
-	for start := w.next; ; {
-		if err := w.check(w.next, 0); err != nil || w.next == w.size {
-			return w.next - start, err
-		}
-		if err := w.readPiece(r); err != nil {
-			return w.next - start, err
-		}
-	}
-}
-
-// readPiece reads a few chunks of r, so that they are hashed while they are in the cache.
-func (w *Writer) readPiece(r io.Reader) error {
-	pieces, at := seek(w.pieces, w.next)
-	dst := pieces[0][at:min(at+4*sum.ChunkBytes, int64(len(pieces[0])))]
-	n, err := io.ReadFull(r, dst)
-	switch {
-	case w.next == w.hashed:
-		_, _ = w.hasher.Write(dst[:n])
-		w.hashed += int64(n)
-	case w.next < w.hashed:
-		w.hashed = -1
-	}
-	w.written.add(w.next, w.next+int64(n))
-	w.next += int64(n)
-	return unexpectedEOF(err)
-}
-
-// readThrough streams r to the SSD tier through a buffer.
-func (w *Writer) readThrough(r io.Reader) (n int64, err error) {
-	buf := make([]byte, 1<<20)
-	for w.hashed < w.size {
-		p := buf[:min(int64(len(buf)), w.size-w.hashed)]
-		k, err := io.ReadFull(r, p)
-		if _, werr := w.writeLocked(p[:k], w.hashed); werr != nil {
-			return n, werr
-		}
-		n += int64(k)
-		w.next = w.hashed
-		if err != nil {
-			return n, unexpectedEOF(err)
-		}
-	}
-	return n, nil
+	return w.size - w.next, w.check(w.next, 0)
 }
 
 func unexpectedEOF(err error) error {
@@ -282,11 +313,15 @@ func unexpectedEOF(err error) error {
 // Commit makes the object visible, after it is durable if it is to be. Bytes that were never written make it
 // ErrIncomplete and end the put, as every error does.
 func (w *Writer) Commit(ctx context.Context) error {
-	stripe, err := w.s.gate.enter()
+	stripe, err := w.s.gate.enterBegun()
 	if err != nil {
 		return err
 	}
 	defer w.s.gate.leave(stripe)
+	return w.commit(ctx)
+}
+
+func (w *Writer) commit(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
@@ -344,11 +379,15 @@ func (w *Writer) commitOwn(ctx context.Context) error {
 
 // Abort ends the put and frees its room. After Commit or Abort it does nothing.
 func (w *Writer) Abort() {
-	stripe, err := w.s.gate.enter()
+	stripe, err := w.s.gate.enterBegun()
 	if err != nil {
 		return
 	}
 	defer w.s.gate.leave(stripe)
+	w.abort()
+}
+
+func (w *Writer) abort() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
@@ -364,6 +403,7 @@ func (w *Writer) Abort() {
 func (w *Writer) end() {
 	w.ended = true
 	w.cleanup.Stop()
+	w.s.unfinished.remove(w.p.o.Ref, w.p.o.Gen)
 }
 
 // spans are the ranges of an object that were written, sorted and apart from each other.

@@ -38,6 +38,8 @@ func child(job string, args []string) error {
 		return err
 	case "load": // loads, starts an engine, and dies by the hand of the test
 		return childLoad(args[0], args[1] == "inherit")
+	case "exec": // turns into a launcher that starts an engine
+		return childExec(args[0], args[1])
 	case "work":
 		return childWork(args)
 	case "import":

@@ -5,16 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	stderrors "errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
 
 	"github.com/pkg/errors"
 	"golang.org/x/sys/unix"
@@ -22,14 +18,14 @@ import (
 	"github.com/kvcache-ai/mooncake-go/store"
 )
 
-// A load directory is <root>/<model id>/<revision>, with <revision>%lock beside it. Whoever uses the directory holds a
-// shared flock on the lock file, by a descriptor that children inherit. Only the process that has the store's
-// directory makes and removes load directories, so an exclusive flock that can be had at once means that nobody uses
-// one. The directory is built under another name and renamed, so that it is whole whenever it is there; the lock file
-// holds the digest of the manifest it was made from.
+// A load directory is <root>/<model id>--<revision>, with <name>%lock beside it (see loadname.go). Whoever uses the
+// directory holds a shared flock on the lock file, by a descriptor that children inherit; lockfile.go says who else
+// counts as a user. Only the process that has the store's directory makes and removes load directories, so an exclusive
+// flock that can be had at once means that nobody holds one. The directory is built under another name and renamed, so
+// that it is whole whenever it is there.
 //
 // Manager.lockFiles makes taking a lock, with making the file and the directory it is in, one step, and so removing a
-// directory that nobody uses. It is taken after Manager.mu or without it, and held for I/O: both are rare.
+// directory that nobody uses, and handing one out. It is taken after Manager.mu or without it, and held for I/O: all are rare.
 
 // directory is a load directory that this process has a part in.
 type directory struct {
@@ -44,33 +40,6 @@ type directory struct {
 	ready  chan struct{} // closed when made, or failed with err
 	err    error
 }
-
-const maxElement = 200 // bytes of a path element; longer names are cut and told apart by their digest
-
-// element is a name as one element of a path, without what means something to a shell. A '%' is always followed by two
-// digits, so that what follows a '%' otherwise is no name's.
-func element(name string) string {
-	var b strings.Builder
-	for i := range len(name) {
-		if c := name[i]; c >= 0x80 || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._+=@,", c) >= 0 {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	e := b.String()
-	if len(e) <= maxElement {
-		return e
-	}
-	sum := sha256.Sum256([]byte(name))
-	return strings.ToValidUTF8(e[:maxElement-34], "") + "%~" + hex.EncodeToString(sum[:16])
-}
-
-func (m *Manager) directoryPath(ref Ref) string {
-	return filepath.Join(m.loadRoot, element(ref.ModelID), element(ref.Revision))
-}
-
-const lockSuffix, buildSuffix = "%lock", "%build"
 
 // takeDirectory makes the directory of a revision, or joins those who have it.
 func (m *Manager) takeDirectory(ctx context.Context, ref Ref) (*directory, error) {
@@ -155,8 +124,8 @@ func (m *Manager) make(ctx context.Context, d *directory) (err error) {
 	}
 	if !alone {
 		d.inProc = m.lingerName(d.ref)
-		if got, _ := os.ReadFile(d.path + lockSuffix); string(got) != digest {
-			return errors.WithMessagef(ErrInUse, "another revision of that name is loaded: %s", holderText(m.lockHolders(d.path+lockSuffix)))
+		if got := readLock(d.lock).Digest; got != digest {
+			return errors.WithMessagef(ErrInUse, "another revision of that name is loaded: %s", holderText(holdersAt(d.path)))
 		}
 		return nil
 	}
@@ -166,7 +135,7 @@ func (m *Manager) make(ctx context.Context, d *directory) (err error) {
 	if err := m.build(ctx, d); err != nil {
 		return err
 	}
-	if err := d.writeDigest(digest); err != nil {
+	if err := writeLock(d.lock, lockRecord{Digest: digest}); err != nil {
 		return err
 	}
 	m.lockFiles.Lock() // the change of a lock is not one step for others
@@ -178,48 +147,29 @@ func (m *Manager) make(ctx context.Context, d *directory) (err error) {
 func (m *Manager) takeLock(d *directory) (alone bool, err error) {
 	m.lockFiles.Lock()
 	defer m.lockFiles.Unlock()
-	if err := os.MkdirAll(filepath.Dir(d.path), 0o755); err != nil {
+	if err := os.MkdirAll(m.loadRoot, 0o700); err != nil {
 		return false, err
 	}
-	if d.lock, err = os.OpenFile(d.path+lockSuffix, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+	lock, made, err := openLock(d.path)
+	if err != nil {
 		return false, err
 	}
-	fd := int(d.lock.Fd())
-	if tryAlone(fd) {
+	if made && oldModelAt(d.path) { // not ours to remove
+		_ = lock.Close()
+		_ = os.Remove(d.path + lockSuffix)
+		return false, errors.WithMessagef(ErrInUse, "%s holds what an engine of an earlier version has loaded", d.path)
+	}
+	d.lock = lock
+	if unused(d.lock, d.path) {
 		return true, nil
 	}
-	return false, unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB)
-}
-
-// tryAlone takes the exclusive lock if nobody has the file open with a lock. A child of this process has every
-// descriptor, and so locks that were given up here, until its exec has closed them: ForkLock keeps new ones away, and
-// those on their way get a few milliseconds. One that inherited the lock on purpose has it longer.
-func tryAlone(fd int) bool {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	for wait := 100 * time.Microsecond; ; wait *= 2 {
-		if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
-			return true
-		}
-		if wait > 4*time.Millisecond {
-			return false
-		}
-		time.Sleep(wait)
-	}
+	return false, unix.Flock(int(d.lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 }
 
 func (m *Manifest) digest() (string, error) {
 	p, err := m.Encode()
 	sum := sha256.Sum256(p)
 	return hex.EncodeToString(sum[:]), err
-}
-
-func (d *directory) writeDigest(digest string) error {
-	if err := d.lock.Truncate(0); err != nil {
-		return err
-	}
-	_, err := d.lock.WriteAt([]byte(digest), 0)
-	return err
 }
 
 // takeFiles takes the store's file of each object that has one, which makes sure that nobody changed it and keeps it
@@ -249,13 +199,11 @@ func (m *Manager) takeFiles(ctx context.Context, d *directory) error {
 
 // build makes the directory under another name, then renames it.
 func (m *Manager) build(ctx context.Context, d *directory) error {
-	tmp := d.path + buildSuffix
-	for _, p := range []string{tmp, d.path} {
-		if err := os.RemoveAll(p); err != nil {
-			return err
-		}
+	if err := m.clear(d.path, readLock(d.lock)); err != nil {
+		return err
 	}
-	if err := os.Mkdir(tmp, 0o755); err != nil {
+	tmp := d.path + buildSuffix
+	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return err
 	}
 	err := m.placeAll(ctx, d, tmp)
@@ -300,14 +248,14 @@ func (m *Manager) placeAll(ctx context.Context, d *directory, root string) error
 // runs beside the caller, so a panic is an error.
 func (m *Manager) place(ctx context.Context, path string, f File, file *store.File, buf []byte) (err error) {
 	defer recovered(&err)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	if file == nil {
 		return m.copyOut(ctx, path, f, buf)
 	}
-	err = os.Link(file.Path(), path)
-	if err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, unix.EMLINK) {
+	err = m.link(file.Path(), path)
+	if err == nil || !cannotLink(err) {
 		return err
 	}
 	if file.Temporary() { // a symbolic link would lead nowhere once this process is gone
@@ -320,11 +268,17 @@ func (m *Manager) place(ctx context.Context, path string, f File, file *store.Fi
 	return os.Symlink(target, path)
 }
 
+// cannotLink reports whether the file system, or the limit of links, refuses what another way can do.
+func cannotLink(err error) bool {
+	return errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EMLINK) ||
+		errors.Is(err, stderrors.ErrUnsupported) // ENOSYS, EOPNOTSUPP
+}
+
 const copyBytes = 256 << 10
 
 // copyOut writes a file from verified reads.
 func (m *Manager) copyOut(ctx context.Context, path string, f File, buf []byte) (err error) {
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
 	if err != nil {
 		return err
 	}
@@ -333,7 +287,7 @@ func (m *Manager) copyOut(ctx context.Context, path string, f File, buf []byte) 
 			err = e
 		}
 	}()
-	if err := out.Chmod(0o444); err != nil { // whatever the umask is
+	if err := out.Chmod(0o400); err != nil { // whatever the umask is
 		return err
 	}
 	if f.Size == 0 {
@@ -401,7 +355,7 @@ func (d *directory) closeFiles() (first error) {
 	return first
 }
 
-// removeUnused removes a directory whose lock nobody holds. It reports whether it is gone.
+// removeUnused removes a directory that nobody uses. It reports whether it is gone.
 func (m *Manager) removeUnused(path string) bool {
 	m.lockFiles.Lock()
 	defer m.lockFiles.Unlock()
@@ -410,68 +364,55 @@ func (m *Manager) removeUnused(path string) bool {
 		return errors.Is(err, fs.ErrNotExist)
 	}
 	defer func() { _ = lock.Close() }()
-	if !tryAlone(int(lock.Fd())) {
+	if !unused(lock, path) || m.clear(path, readLock(lock)) != nil {
 		return false
 	}
-	if os.RemoveAll(path) != nil || os.RemoveAll(path+buildSuffix) != nil {
-		return false
-	}
-	_ = os.Remove(path + lockSuffix)
-	_ = os.Remove(filepath.Dir(path)) // the model's, if that was its last
+	_ = os.Remove(path + lockSuffix) // after the directory: one without a lock file is not ours
 	return true
+}
+
+// clear removes a directory, and what it gave other users.
+func (m *Manager) clear(path string, r lockRecord) error {
+	if err := m.takeBack(path, r); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	return os.RemoveAll(path + buildSuffix)
 }
 
 // sweepLoads removes what an earlier process left, but not under a living engine.
 func (m *Manager) sweepLoads(root string) error {
-	models, err := os.ReadDir(root)
+	paths, err := locked(root)
 	if err != nil {
 		return err
 	}
-	for _, model := range models {
-		dir := filepath.Join(root, model.Name())
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue // not one of ours
-		}
-		for _, e := range entries {
-			if path, ok := strings.CutSuffix(e.Name(), lockSuffix); ok {
-				m.removeUnused(filepath.Join(dir, path))
-			}
-		}
-		_ = os.Remove(dir) // of a crash between the last lock and this
+	for _, path := range paths {
+		m.removeUnused(path)
 	}
-	return nil
+	entries, err := os.ReadDir(root)
+	for _, e := range entries {
+		path := filepath.Join(root, e.Name())
+		if _, none := os.Lstat(path + lockSuffix); e.IsDir() && errors.Is(none, fs.ErrNotExist) {
+			m.sweepOldModel(path)
+		}
+	}
+	return err
 }
 
-// inUse is ErrInUse, with who it is, when a revision is loaded here or by an engine.
-func (m *Manager) inUse(ref Ref) error {
-	if holders := m.holders(ref); len(holders) > 0 {
-		return errors.WithMessage(ErrInUse, holderText(holders))
+// sweepOldModel removes what an earlier version left: a directory of a model, with a lock file beside each revision.
+func (m *Manager) sweepOldModel(dir string) {
+	paths, _ := locked(dir) // it may not be one of ours
+	for _, path := range paths {
+		m.removeUnused(path)
 	}
-	return nil
+	_ = os.Remove(dir) // if that was the last
 }
 
-// holders are the processes that have a revision loaded.
-func (m *Manager) holders(ref Ref) []Holder {
-	m.mu.Lock()
-	d := m.mu.loads[ref]
-	m.mu.Unlock()
-	path := m.directoryPath(ref)
-	if d == nil && m.removeUnused(path) {
-		_ = m.endLinger(ref)
-		return nil
-	}
-	out := m.lockHolders(path + lockSuffix)
-	if d == nil && out[0].PID == 0 && m.removeUnused(path) { // it has just ended
-		_ = m.endLinger(ref)
-		return nil
-	}
-	self := os.Getpid()
-	switch {
-	case d == nil || slices.ContainsFunc(out, func(h Holder) bool { return h.PID == self }):
-		return out
-	case out[0].PID == 0: // it is just being made here
-		out = nil
-	}
-	return append(out, Holder{PID: self, Command: commandOf(self)})
+// oldModelAt reports whether an earlier version's directory of a model, with engines that use it, is where a new load
+// directory belongs.
+func oldModelAt(path string) bool {
+	paths, _ := locked(path)
+	return len(paths) > 0
 }

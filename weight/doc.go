@@ -21,5 +21,18 @@
 //	manifest, record still there READY; Open removes record and receipts
 //	record says deleting         Open finishes the deletion
 //
+// # Who can read a load directory, and who keeps it
+//
+// Everything of the store belongs to its user, and nobody else can read it. A load directory can be handed out to one
+// other user (LoadOptions.User): by access control lists, on exactly its files and the way to them, until it goes. Limits:
+// he may copy what he reads, and keeps what he has open or mapped; a hand-out to an engine that this process turned into is
+// taken back by the next Open (any command) after the engine's end, since no process of ours is left to notice it.
+//
+// A directory is in use while a process holds the lock's descriptor, while one that detached it lives, in whatever
+// program (told by pid, start time, boot and pid namespace), and while any other process has a file of it open or mapped,
+// or works in it. Not seen is a process that went on in a child without the descriptor and has no file of it open, and
+// one of another pid namespace that can't be looked into from here, or of another user if this one is not root, unless it
+// has the descriptor. Then run the engine in the foreground, or let it inherit LockFile.
+//
 // The store owns the bytes, their tiers and their checksums; this package never touches replicas or segments.
 package weight

@@ -7,31 +7,25 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/pkg/errors"
 	"golang.org/x/sys/unix"
 )
 
 // lockHolders finds the processes that have a lock file open, in /proc: the kernel's list of locks names only the one
 // that took it, which an engine that inherited the descriptor has outlived. What can't be looked at is left out.
-func (m *Manager) lockHolders(path string) (out []Holder) {
+func lockHolders(path string) (pids []int) {
 	var want unix.Stat_t
 	if unix.Stat(path, &want) != nil {
-		return []Holder{{Command: "a process that has just ended"}}
+		return nil
 	}
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err == nil && hasOpen(pid, &want) {
-			out = append(out, Holder{PID: pid, Command: commandOf(pid)})
+	for _, pid := range processes() {
+		if hasOpen(pid, &want) {
+			pids = append(pids, pid)
 		}
 	}
-	slices.SortFunc(out, func(a, b Holder) int { return a.PID - b.PID })
-	if len(out) == 0 {
-		out = []Holder{{Command: "a process of another user"}}
-	}
-	return out
+	return pids
 }
 
 func hasOpen(pid int, want *unix.Stat_t) bool {
@@ -53,6 +47,59 @@ func commandOf(pid int) string {
 	defer func() { _ = f.Close() }()
 	line, _ := bufio.NewReader(f).Peek(256)
 	return strings.TrimSpace(string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
+}
+
+// inUse is ErrInUse, with who it is, when a revision is loaded here or by an engine.
+func (m *Manager) inUse(ref Ref) error {
+	if holders := m.holders(ref); len(holders) > 0 {
+		return errors.WithMessage(ErrInUse, holderText(holders))
+	}
+	return nil
+}
+
+// holders are the processes that have a revision loaded.
+func (m *Manager) holders(ref Ref) (out []Holder) {
+	m.mu.Lock()
+	d := m.mu.loads[ref]
+	m.mu.Unlock()
+	if d == nil {
+		out = append(m.usersAt(m.directoryPath(ref)), m.usersAt(m.oldPath(ref))...)
+		if len(out) == 0 {
+			_ = m.endLinger(ref)
+		}
+		return out
+	}
+	self := os.Getpid()
+	out = holdersAt(d.path)
+	if !slices.ContainsFunc(out, func(h Holder) bool { return h.PID == self }) { // it is just being made here
+		out = append(out, Holder{PID: self, Command: commandOf(self)})
+	}
+	return out
+}
+
+// usersAt are the processes that use a directory. One that nobody uses is removed.
+func (m *Manager) usersAt(path string) []Holder {
+	for range 2 {
+		if m.removeUnused(path) {
+			return nil
+		}
+		if out := holdersAt(path); len(out) > 0 {
+			return out
+		}
+		// It has just ended, or can't be looked at.
+	}
+	return []Holder{{Command: "a process of another user"}}
+}
+
+// holdersAt are the processes that use the directory at path, as far as they can be looked at.
+func holdersAt(path string) (out []Holder) {
+	pids := append(lockHolders(path+lockSuffix), readLockAt(path).living()...)
+	pids = append(pids, filesOf(path).users()...)
+	slices.Sort(pids)
+	for _, pid := range slices.Compact(pids) {
+		out = append(out, Holder{PID: pid, Command: commandOf(pid)})
+	}
+	return out
 }
 
 func holderText(holders []Holder) string {

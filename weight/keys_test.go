@@ -1,6 +1,7 @@
 package weight
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -83,8 +84,19 @@ func TestLoadPathsAreApart(t *testing.T) {
 	m := &Manager{loadRoot: "/l"}
 	cut := strings.Repeat("x", 300)
 	refs := []Ref{{"m", "1"}, {"m", "1.lock"}, {"m", "1.build"}, {"m", "1%lock"}, {"m", "1%build"}, {"m/1", "x"}, {"m%2F1", "x"},
-		{cut, "1"}, {cut + "y", "1"}, {element(cut), "1"}, {"M", "1"}, {"m ", "1"}, {"m", strings.Repeat("%", 80)}}
+		{cut, "1"}, {cut + "y", "1"}, {element(cut), "1"}, {"M", "1"}, {"m ", "1"}, {"m", strings.Repeat("%", 80)},
+		{"a/b", "c"}, {"a--b", "c"}, {"a", "b--c"}, {"a-", "b"}, {"a", "-b"}, {"a-", "-b"}, {"a_b", "c"}, {"a b", "c"},
+		{"a@b", "c"}, {"a", "b@c"}, {"a:b", "c"}, {".a", "b"}, {"..a", "b"}, {"ü", "1"}, {"模型", "1"}, {"_", "1"}, {cut, "2"},
+		{"a---0123456789abcdef0123456789abcdef", "1"}}
 	seen := map[string]Ref{}
+	for _, r := range refs {
+		name := filepath.Base(m.directoryPath(r))
+		require.Regexp(t, `^[A-Za-z0-9_][A-Za-z0-9._-]*$`, name, "%v", r)
+		require.NotEqual(t, '.', name[0])
+	}
+	for r, want := range map[Ref]string{{"org/model", "1"}: "org--model--1", {"Qwen/Qwen3-0.6B", "main"}: "Qwen--Qwen3-0.6B--main", {"m", "v1.0"}: "m--v1.0"} {
+		require.Equal(t, "/l/"+want, m.directoryPath(r))
+	}
 	for _, r := range refs {
 		require.NoError(t, r.Validate())
 		p := m.directoryPath(r)

@@ -54,11 +54,11 @@ func TestLoadLinks(t *testing.T) {
 		require.Equal(t, uint64(2), links)
 		info, err := os.Lstat(filepath.Join(l.Dir(), name))
 		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o444), info.Mode())
+		require.Equal(t, os.FileMode(0o400), info.Mode())
 	}
 	require.Equal(t, l.Manifest().Files, e.mustManifest(ref).Files)
 	dir := l.Dir()
-	require.Equal(t, filepath.Join(e.opts.Dir, "loads", "org%2Fmodel", "1"), dir)
+	require.Equal(t, filepath.Join(e.opts.Dir, "loads", "org--model--1"), dir)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, l.Close(), ErrClosed)
 	require.NoDirExists(t, dir)
@@ -374,36 +374,6 @@ func TestLoadDirElsewhere(t *testing.T) {
 	require.Empty(t, files(t, shm))
 }
 
-// TestOtherUserReads lets a process of another user read a loaded directory, and nobody write it.
-func TestOtherUserReads(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root, to become somebody else")
-	}
-	dir, err := os.MkdirTemp("/var/tmp", "weight-test-") // which others can get to
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	require.NoError(t, os.Chmod(dir, 0o755))
-	e := newEnv(t, store.Options{Dir: filepath.Join(dir, "s")})
-	e.put(mib, 1)
-	e.doImport(ref)
-	l := e.load(ref)
-	as := func(script string) error {
-		c := exec.Command("/bin/sh", "-c", script)
-		c.Dir = "/"
-		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		out, err := c.CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	}
-	require.NoError(t, as("cd '"+l.Dir()+"' && cat * >/dev/null"))
-	require.Error(t, as("echo x >> '"+filepath.Join(l.Dir(), shard1)+"'"))
-	require.Error(t, as("echo x >> '"+filepath.Join(l.Dir(), "config.json")+"'"))
-	require.Error(t, as("rm '"+filepath.Join(l.Dir(), "config.json")+"'"))
-	require.NoError(t, l.Close())
-}
-
 // TestFailedLoadLeavesNothing makes the building of the directory fail in the middle.
 func TestFailedLoadLeavesNothing(t *testing.T) {
 	e := newEnv(t, store.Options{Dir: t.TempDir()})
@@ -533,7 +503,12 @@ func TestLoadsAmongForks(t *testing.T) {
 	}
 	for range 200 {
 		require.NoError(t, e.loadOnce(ref))
-		require.Empty(t, files(t, e.m.loadRoot))
+		// A process that was started during Close has the directory for that moment: then the next look takes it away.
+		require.Eventually(t, func() bool {
+			_, err := e.m.List(t.Context(), "")
+			require.NoError(t, err)
+			return len(files(t, e.m.loadRoot)) == 0
+		}, time.Minute, time.Millisecond)
 	}
 	close(stop)
 	forks.Wait()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvcache-ai/mooncake-go/artifact/source"
 	"github.com/kvcache-ai/mooncake-go/store"
+	"github.com/kvcache-ai/mooncake-go/weight/internal/acl"
 )
 
 // Options configures a Manager. The zero value is a good default.
@@ -44,7 +45,8 @@ type Manager struct {
 		tensors map[Ref]*index       // of the latest revisions asked for
 	}
 	known     *known
-	lockFiles sync.Mutex // see directory.go
+	lockFiles sync.Mutex                          // see directory.go
+	link      func(oldname, newname string) error // os.Link
 	loadRoot  string
 	ownRoot   bool // loadRoot goes with Close
 	rootLock  *os.File
@@ -54,7 +56,7 @@ type Manager struct {
 // Open takes over what an earlier process left: deletions are finished, imports that were interrupted too long ago are
 // removed, load directories whose users are gone too.
 func Open(ctx context.Context, s *store.Store, opts Options) (*Manager, error) {
-	m := &Manager{s: s, opts: opts, durable: s.Dir() != "", known: newKnown(), writers: make(chan struct{}, MaxParallel)}
+	m := &Manager{s: s, opts: opts, durable: s.Dir() != "", known: newKnown(), link: os.Link, writers: make(chan struct{}, MaxParallel)}
 	if m.opts.UnfinishedTTL == 0 {
 		m.opts.UnfinishedTTL = 24 * time.Hour
 	}
@@ -88,7 +90,16 @@ func (m *Manager) openLoadRoot() (err error) {
 	if err != nil {
 		return err
 	}
-	return os.MkdirAll(m.loadRoot, 0o755)
+	return m.makeLoadRoot()
+}
+
+// makeLoadRoot makes the directory of the load directories for this user alone. Those of earlier versions were open to
+// all. One that the caller names may be shared with other things, and keeps its mode: the load directories in it are closed.
+func (m *Manager) makeLoadRoot() error {
+	if err := os.MkdirAll(m.loadRoot, 0o700); err != nil || m.opts.LoadDir != "" {
+		return err
+	}
+	return acl.Close(m.loadRoot)
 }
 
 const ownRootPrefix = "mooncake-loads-"
@@ -98,9 +109,6 @@ const ownRootPrefix = "mooncake-loads-"
 func (m *Manager) makeOwnRoot() (err error) {
 	m.ownRoot = true
 	if m.loadRoot, err = os.MkdirTemp("", ownRootPrefix); err != nil {
-		return err
-	}
-	if err := os.Chmod(m.loadRoot, 0o755); err != nil {
 		return err
 	}
 	if m.rootLock, err = os.Open(m.loadRoot); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"strings"
+	"sync/atomic"
 
 	"github.com/pkg/errors"
 
@@ -104,10 +105,11 @@ func (m *Manager) ReadTensor(ctx context.Context, ref Ref, name string, dst []by
 }
 
 // TensorView is a tensor's bytes in the store's memory, or a copy when they are not there. They are never on the Go
-// heap, so that they can be handed to C. Close exactly once.
+// heap, so that they can be handed to C. Close exactly once: copies of a TensorView are the same view.
 type TensorView struct {
 	Tensor
-	view *store.View // nil for a tensor without bytes
+	view   *store.View  // nil for a tensor without bytes
+	closed *atomic.Bool // of a tensor without bytes
 }
 
 // ViewTensor borrows a tensor's bytes. Those of a file that is only on SSD are copied to memory of the view's own.
@@ -118,6 +120,7 @@ func (m *Manager) ViewTensor(ctx context.Context, ref Ref, name string) (*Tensor
 	}
 	v := &TensorView{Tensor: *t}
 	if t.Len == 0 {
+		v.closed = new(atomic.Bool)
 		return v, nil
 	}
 	if v.view, err = m.s.ViewRange(ctx, key, t.Off, t.Len, nil); err != nil {
@@ -134,9 +137,12 @@ func (v *TensorView) Bytes() []byte {
 	return v.view.Bytes()
 }
 
-// Close gives the bytes back.
+// Close gives the bytes back. A second Close is store.ErrClosed and does nothing.
 func (v *TensorView) Close() error {
 	if v.view == nil {
+		if v.closed.Swap(true) {
+			return errors.WithMessage(store.ErrClosed, "close tensor: closed already")
+		}
 		return nil
 	}
 	return v.view.Close()

@@ -24,9 +24,11 @@ import (
 //
 // A repository folder of the Hugging Face cache (models--org--name) stands for its only snapshot.
 //
-// ETag is made of inode, modification time and size. Two changes within one tick of the file system's clock (up to
-// 10 ms on Linux) that keep the size look like none, and a change through a shared mapping shows only when the kernel
-// writes it back: a caller that must be sure compares a digest.
+// ETag is made of the times of the last modification and status change, and the size; FileID of device and inode. A
+// file is another one when its size or modification time differs, or when both its inode and its change time do: an
+// inode alone proves nothing on file systems that number a file anew at every look-up. Two changes within one tick of
+// the file system's clock (up to 10 ms on Linux) that keep the size look like none, and a change through a shared
+// mapping shows only when the kernel writes it back: a caller that must be sure compares a digest.
 type Local struct{}
 
 // Open opens a directory or a file. Errors: ErrBadLocation, ErrNotFound, ErrRefused.

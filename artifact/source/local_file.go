@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/pkg/errors"
 )
@@ -214,17 +215,14 @@ func (r *localReader) Close() error {
 
 // info makes an Info of a regular file.
 func (at place) info(fi fs.FileInfo) Info {
-	inode := uint64(0)
+	info := Info{Name: at.name, Size: fi.Size(), ModTime: fi.ModTime(), Digest: at.digest}
+	changed := int64(0)
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		inode = uint64(st.Ino)
+		changed = time.Unix(st.Ctim.Unix()).UnixNano()
+		info.FileID = fmt.Sprintf("%x-%x", st.Dev, st.Ino)
 	}
-	return Info{
-		Name:    at.name,
-		Size:    fi.Size(),
-		ModTime: fi.ModTime(),
-		ETag:    fmt.Sprintf("%x-%x-%x", inode, fi.ModTime().UnixNano(), fi.Size()),
-		Digest:  at.digest,
-	}
+	info.ETag = fmt.Sprintf("%x-%x-%x", changed, fi.ModTime().UnixNano(), fi.Size())
+	return info
 }
 
 // named puts our sentinel into the system's error. os.Root has no sentinel for a path that leads out: it says so in

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -471,14 +472,16 @@ func (w *limitedWriter) Write(p []byte) (int, error) {
 
 func TestSame(t *testing.T) {
 	now := time.Now()
-	full := Info{Name: "a", Size: 1, ModTime: now, ETag: "e", Digest: Digest{"sha256", "00"}}
+	full := Info{Name: "a", Size: 1, ModTime: now, ETag: "e", FileID: "i", Digest: Digest{"sha256", "00"}}
 	for _, c := range []struct {
 		change func(*Info)
 		same   bool
 	}{
 		{func(i *Info) {}, true}, {func(i *Info) { i.Name = "b" }, true}, {func(i *Info) { i.Size = 2 }, false},
 		{func(i *Info) { i.Size = -1 }, true}, {func(i *Info) { i.ModTime = now.Add(1) }, false}, {func(i *Info) { i.ModTime = time.Time{} }, true},
-		{func(i *Info) { i.ETag = "f" }, false}, {func(i *Info) { i.ETag = "" }, true}, {func(i *Info) { i.Digest.Hex = "01" }, false},
+		{func(i *Info) { i.ETag = "f" }, true}, {func(i *Info) { i.ETag = "" }, true}, {func(i *Info) { i.Digest.Hex = "01" }, false},
+		{func(i *Info) { i.FileID = "j" }, true}, {func(i *Info) { i.FileID = "" }, true},
+		{func(i *Info) { i.ETag, i.FileID = "f", "j" }, false}, {func(i *Info) { i.ETag, i.FileID = "f", "" }, false},
 		{func(i *Info) { i.Digest = Digest{"md5", "01"} }, true}, {func(i *Info) { i.Digest = Digest{} }, true},
 	} {
 		o := full
@@ -521,4 +524,45 @@ func TestNoDescriptorsLeft(t *testing.T) {
 		require.NoError(t, s.Close())
 	}
 	require.LessOrEqual(t, count(), before)
+}
+
+// renumbered is a file system that gives a file another inode at every look-up, as FUSE and some network ones do.
+type renumbered struct {
+	fs.FileInfo
+	ino uint64
+}
+
+func (r renumbered) Sys() any {
+	st := *r.FileInfo.Sys().(*syscall.Stat_t)
+	st.Ino = r.ino
+	return &st
+}
+
+// TestInodesThatChange takes a file for the same one when only its inode differs, and for another one when it was
+// replaced by one of the same size and time.
+func TestInodesThatChange(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a": "one"})
+	path := filepath.Join(dir, "a")
+	stat := func(ino uint64) Info {
+		fi, err := os.Stat(path)
+		require.NoError(t, err)
+		return place{name: "a"}.info(renumbered{fi, ino})
+	}
+	first := stat(1)
+	require.True(t, first.Same(stat(2)), "another inode, the same size and times")
+	require.Equal(t, first.ETag, stat(2).ETag, "what an import compares with what an earlier one has stored")
+
+	fi, err := os.Stat(path)
+	require.NoError(t, err)
+	write(t, dir, map[string]string{"b": "two"})
+	require.NoError(t, os.Chtimes(filepath.Join(dir, "b"), fi.ModTime(), fi.ModTime()))
+	require.NoError(t, os.Rename(filepath.Join(dir, "b"), path))
+	require.False(t, first.Same(stat(3)), "another file of the same size and modification time")
+
+	require.NoError(t, os.Chmod(path, 0o600))
+	before := stat(4)
+	require.NoError(t, os.Link(path, path+"2"))
+	require.NoError(t, os.Chmod(path, 0o640))
+	require.True(t, before.Same(stat(4)), "another mode and link of the same inode")
 }

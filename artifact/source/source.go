@@ -65,6 +65,7 @@ type Info struct {
 	Size    int64     // bytes, -1 when unknown until the file has been read
 	ModTime time.Time // zero when unknown
 	ETag    string    // opaque version, without quotes or W/; empty when unknown
+	FileID  string    // which file carries the bytes, where the source numbers files; empty when unknown
 	Digest  Digest    // what the source claims about the content, not verified; zero when unknown
 }
 
@@ -75,12 +76,14 @@ type Digest struct {
 	Hex       string
 }
 
-// Same says that nothing known to both Infos differs. The name is not compared.
+// Same says that nothing known to both Infos differs. The name is not compared. ETag and FileID are two ways to tell a
+// version: one that agrees is enough. A file that got another mode or another link keeps its FileID, and some file
+// systems (FUSE, network) number a file anew at every look-up.
 func (i Info) Same(o Info) bool {
 	switch {
 	case i.Size >= 0 && o.Size >= 0 && i.Size != o.Size:
 		return false
-	case i.ETag != "" && o.ETag != "" && i.ETag != o.ETag:
+	case i.ETag != "" && o.ETag != "" && i.ETag != o.ETag && (i.FileID == "" || i.FileID != o.FileID):
 		return false
 	case !i.ModTime.IsZero() && !o.ModTime.IsZero() && !i.ModTime.Equal(o.ModTime):
 		return false

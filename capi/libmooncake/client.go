@@ -4,8 +4,10 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,31 +118,46 @@ func withPort(host string) string {
 // calls whose destinations must lie in it.
 type registered struct {
 	sync.Mutex
-	sizes map[uintptr]uintptr
+	ranges []memoryRange // by base; they do not overlap
 }
+
+type memoryRange struct{ base, end uintptr }
 
 // maxRegistered bounds the buffers of one client.
 const maxRegistered = 1 << 20
 
+// add registers [base, base+size). The same range again is no error and changes nothing; any other overlap is refused, as
+// the C++ store does, so that the first registration keeps its size and unregister has one meaning.
 func (r *registered) add(base, size uintptr) error {
 	r.Lock()
 	defer r.Unlock()
-	if r.sizes == nil {
-		r.sizes = make(map[uintptr]uintptr)
-	}
-	if len(r.sizes) >= maxRegistered {
+	added := memoryRange{base, base + size}
+	i, _ := r.find(base)
+	overlaps := func(m memoryRange) bool { return m.base < added.end && added.base < m.end }
+	switch {
+	case i < len(r.ranges) && r.ranges[i] == added:
+		return nil
+	case i < len(r.ranges) && overlaps(r.ranges[i]), i > 0 && overlaps(r.ranges[i-1]):
+		return errors.WithMessagef(store.ErrInvalidParams, "register buffer: %#x with size %d overlaps a registered one", base, size)
+	case len(r.ranges) >= maxRegistered:
 		return errors.WithMessagef(store.ErrInvalidParams, "register buffer: there are %d already", maxRegistered)
 	}
-	r.sizes[base] = size
+	r.ranges = slices.Insert(r.ranges, i, added)
 	return nil
 }
 
 func (r *registered) remove(base uintptr) error {
 	r.Lock()
 	defer r.Unlock()
-	if _, ok := r.sizes[base]; !ok {
+	i, ok := r.find(base)
+	if !ok {
 		return errors.WithMessagef(store.ErrInvalidParams, "unregister buffer: none is registered at %#x", base)
 	}
-	delete(r.sizes, base)
+	r.ranges = slices.Delete(r.ranges, i, i+1)
 	return nil
+}
+
+// find is where the range that begins at base is, or belongs.
+func (r *registered) find(base uintptr) (int, bool) {
+	return slices.BinarySearchFunc(r.ranges, base, func(m memoryRange, base uintptr) int { return cmp.Compare(m.base, base) })
 }

@@ -130,6 +130,14 @@ int mooncake_loaded_close(mooncake_loaded_t *loaded) {
     return result;
 }
 
+int mooncake_loaded_hand_out(const mooncake_loaded_t *loaded, const char *user) {
+    ENTER(1);
+    NOTNULL(loaded);
+    TEXT(user);
+    STRUCT_IN(mooncake_loaded_t, l, loaded);
+    return mc_loaded_hand_out(mc_err(), l.handle, (char *)user);
+}
+
 int mooncake_loaded_detach(mooncake_loaded_t *loaded, int *fd_out) {
     ENTER(1);
     STRUCT_OUT(loaded);

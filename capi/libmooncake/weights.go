@@ -291,6 +291,20 @@ func mc_loaded_close(e *C.mc_error, handle C.uint64_t) (r C.int) {
 	return 0
 }
 
+//export mc_loaded_hand_out
+func mc_loaded_hand_out(e *C.mc_error, handle C.uint64_t, user *C.char) (r C.int) {
+	defer barrier(e, &r)
+	failpoint()
+	l, err := loads.get(handle)
+	if err == nil {
+		err = l.HandOut(C.GoString(user))
+	}
+	if err != nil {
+		return fail(e, err)
+	}
+	return 0
+}
+
 //export mc_loaded_detach
 func mc_loaded_detach(e *C.mc_error, handle C.uint64_t, out *C.int) (r C.int) {
 	defer barrier(e, &r)

@@ -162,8 +162,8 @@ static uintptr_t struct_of(call *c, const char *type, bool good) {
         c->s.view = end || TYPE("const mooncake_view_t *") ? w->view : MOONCAKE_INIT(mooncake_view_t);
     } else if (TYPE("mooncake_file_t *")) {
         c->s.file = end ? w->file : MOONCAKE_INIT(mooncake_file_t);
-    } else if (TYPE("mooncake_loaded_t *")) {
-        c->s.loaded = end ? w->loaded : MOONCAKE_INIT(mooncake_loaded_t);
+    } else if (TYPE("mooncake_loaded_t *") || TYPE("const mooncake_loaded_t *")) {
+        c->s.loaded = end || TYPE("const mooncake_loaded_t *") ? w->loaded : MOONCAKE_INIT(mooncake_loaded_t);
     } else if (TYPE("mooncake_object_info_t *")) {
         c->s.info = MOONCAKE_INIT(mooncake_object_info_t);
     } else if (TYPE("mooncake_usage_t *")) {
@@ -190,7 +190,7 @@ int struct_arg(const function *f, size_t *size, bool *in) {
         if (struct_of(&c, type, true) != (uintptr_t)&c.s) continue;
         if (closes(f) || TYPE("const mooncake_view_t *")) c.s.view = MOONCAKE_INIT(mooncake_view_t);
         if (TYPE("mooncake_file_t *")) c.s.file = MOONCAKE_INIT(mooncake_file_t);
-        if (TYPE("mooncake_loaded_t *")) c.s.loaded = MOONCAKE_INIT(mooncake_loaded_t);
+        if (TYPE("mooncake_loaded_t *") || TYPE("const mooncake_loaded_t *")) c.s.loaded = MOONCAKE_INIT(mooncake_loaded_t);
         *size = c.s.struct_size;
         *in = strncmp(type, "const ", 6) == 0 || closes(f) || TYPE("mooncake_object_info_t *");
         return i;
@@ -248,6 +248,7 @@ static uintptr_t good(call *c, const char *type, const char *name) {
     if (NAME("pattern")) return (uintptr_t)"^zzz";
     if (NAME("model_id")) return (uintptr_t)model;
     if (NAME("revision")) return (uintptr_t)revision;
+    if (NAME("user")) return (uintptr_t)"0";
     if (NAME("name")) return (uintptr_t)(ends(f->name, "_open_file") ? "model.safetensors" : "a");
     if (NAME("size_out")) return (uintptr_t)&c->size_out;
     if (NAME("fd_out")) return (uintptr_t)&c->fd;

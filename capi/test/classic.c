@@ -565,11 +565,18 @@ TEST(remove_all_is_of_the_tenant) {
 
 TEST(register_buffer_keeps_book) {
     mooncake_store_t s = set_up();
-    char b[64];
-    OK(mooncake_store_register_buffer(s, b, sizeof b));
-    OK(mooncake_store_register_buffer(s, b, sizeof b));
+    char space[128], *b = space;
+    OK(mooncake_store_register_buffer(s, b, 64));
+    OK(mooncake_store_register_buffer(s, b, 64)); // the same again changes nothing
+    ERROR(mooncake_store_register_buffer(s, b, 32), MOONCAKE_EINVAL, "overlaps");
+    ERROR(mooncake_store_register_buffer(s, b, 65), MOONCAKE_EINVAL, "overlaps");
+    ERROR(mooncake_store_register_buffer(s, b + 8, 8), MOONCAKE_EINVAL, "overlaps");
+    ERROR(mooncake_store_register_buffer(s, b + 63, 8), MOONCAKE_EINVAL, "overlaps");
+    OK(mooncake_store_register_buffer(s, b + 64, 8)); // right behind it
+    ERROR(mooncake_store_unregister_buffer(s, b + 8), MOONCAKE_EINVAL, "none is registered");
     OK(mooncake_store_unregister_buffer(s, b));
     ERROR(mooncake_store_unregister_buffer(s, b), MOONCAKE_EINVAL, "none is registered");
+    OK(mooncake_store_register_buffer(s, b, 32));
     EQ(mooncake_store_register_buffer(s, NULL, 1), -1);
     EQ(mooncake_store_register_buffer(s, b, 0), -1);
     EQ(mooncake_store_register_buffer(s, b, SIZE_MAX), -1);

@@ -349,7 +349,11 @@ TEST(loaded_detach_stays_for_who_inherits_it) {
     OK(mooncake_operation_free(op));
     loaded l = MOONCAKE_INIT(loaded);
     OK(mooncake_weight_load(w, "org/m", "1", 0, &l));
-    HOLDS(l.dir, "loads");
+    HOLDS(l.dir, "loads/org--m--1");
+    EQ(mooncake_loaded_hand_out(&l, "no such user"), MOONCAKE_EINVAL);
+    HOLDS(mooncake_last_error(), "no such user");
+    EQ(mooncake_loaded_hand_out(&l, NULL), MOONCAKE_EINVAL);
+    OK(mooncake_loaded_hand_out(&l, "0")); // who may read everything
     char dir[4096];
     snprintf(dir, sizeof dir, "%s", l.dir);
     int fd = -1;

@@ -32,6 +32,6 @@ if ! PYTHONPATH=$work/site "$python" "$quickstart/kvcache.py" "$work/model" >"$w
 	cat "$work/output" >&2
 	fail "the KV cache did not come back from the store"
 fi
-grep -E '^(first|second|bytes)' "$work/output" | while read -r line; do say "$line"; done
+grep -E '^(first|second|bytes|pages)' "$work/output" | while read -r line; do say "$line"; done
 step_end
 printf '\nDone in %d s.\n' "$SECONDS"

@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -101,4 +102,32 @@ func TestCollectorOfClosedStore(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	require.Equal(t, map[string]float64{"mooncake_store_up{}": 0}, gather(t, s))
+}
+
+// A removal shows in the gauges at the next scrape, although the disk is given back later.
+func TestGaugesFollowRemoveAll(t *testing.T) {
+	ctx := context.Background()
+	s, err := store.Open(ctx, store.Options{MemoryBytes: 32 << 20, Dir: t.TempDir(), VolatileMemory: true})
+	if errors.Is(err, store.ErrUnavailable) {
+		t.Skip(err) // built without RocksDB
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	for _, key := range []string{"a", "b"} {
+		require.NoError(t, s.Put(ctx, key, make([]byte, 1000), nil))
+	}
+	require.NoError(t, s.Sync(ctx)) // writes both to the SSD tier
+	value := gather(t, s)
+	require.Equal(t, 2000.0, value["master_allocated_file_size_bytes{}"])
+	require.Equal(t, 2.0, value["file_cache_nums_{}"])
+	require.GreaterOrEqual(t, value["mooncake_store_ssd_disk_bytes{}"], 2000.0)
+
+	_, err = s.RemoveAll(ctx, true)
+	require.NoError(t, err)
+	value = gather(t, s)
+	for _, name := range []string{"master_allocated_file_size_bytes{}", "master_allocated_bytes{}", "master_key_count{}",
+		"file_cache_nums_{}", "mem_cache_nums_{}", "mooncake_store_replica_bytes{ssd,UNKNOWN}"} {
+		require.Contains(t, value, name)
+		require.Zero(t, value[name], name)
+	}
 }

@@ -16,8 +16,7 @@ var metrics = []metric{
 	{name: "master_allocated_bytes", help: "Memory that objects take, in bytes.", kind: gauge, value: memoryUsed},
 	{name: "master_total_capacity_bytes", help: "Memory budget, in bytes.", kind: gauge,
 		value: func(r *reading) int64 { return r.MemoryBudget }},
-	{name: "master_allocated_file_size_bytes", help: "Disk that the SSD tier takes, in bytes.", kind: gauge,
-		value: func(r *reading) int64 { return r.SSDOnDisk }},
+	{name: "master_allocated_file_size_bytes", help: "Bytes of objects on SSD.", kind: gauge, value: ssdUsed},
 	{name: "master_total_file_capacity_bytes", help: "Most that the SSD tier may take, in bytes.", kind: gauge,
 		value: func(r *reading) int64 { return r.SSDLimit }},
 	{name: "master_key_count", help: "Committed objects, links included.", kind: gauge, value: keys},
@@ -96,8 +95,10 @@ var metrics = []metric{
 		value: func(r *reading) int64 { return r.HardPinned }},
 	{name: "mooncake_store_groups", help: "Groups with members.", kind: gauge,
 		value: func(r *reading) int64 { return r.Groups }},
-	{name: "mooncake_store_ssd_live_bytes", help: "Disk of the SSD tier that objects take, in bytes.", kind: gauge,
-		value: func(r *reading) int64 { return r.SSDLive }},
+	{name: "mooncake_store_ssd_live_bytes", help: "Disk of the SSD tier in extents, in bytes. Removed objects count until " +
+		"the catalogue has forgotten them.", kind: gauge, value: func(r *reading) int64 { return r.SSDLive }},
+	{name: "mooncake_store_ssd_disk_bytes", help: "Disk that the SSD tier's files take, in bytes.", kind: gauge,
+		value: func(r *reading) int64 { return r.SSDOnDisk }},
 }
 
 // families have labels. Every type and tier is always there, so that a rate over a counter sees its first step.
@@ -134,6 +135,14 @@ var families = []family{
 const segment = "local"
 
 func memoryUsed(r *reading) int64 { return r.DataCapacity - r.DataFree + r.OwnFiles }
+
+// ssdUsed adds up what the master counts: a removal shows at once, before the disk is given back in the background.
+func ssdUsed(r *reading) (n int64) {
+	for _, u := range r.Tiers[store.TierSSD] {
+		n += u.Bytes
+	}
+	return n
+}
 
 func hits(r *reading) int64 { return r.Hits[store.TierMemory] + r.Hits[store.TierSSD] }
 

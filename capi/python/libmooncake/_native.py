@@ -433,6 +433,7 @@ FUNCTIONS: Dict[str, Tuple[Optional[Type[Any]], Tuple[Type[Any], ...]]] = {
     "mooncake_weight_abort": (_I, (_P, _S, _S)),
     "mooncake_weight_load": (_I, (_P, _S, _S, _I, _P)),
     "mooncake_loaded_close": (_I, (_P,)),
+    "mooncake_loaded_hand_out": (_I, (_P, _S)),
     "mooncake_loaded_detach": (_I, (_P, _P)),
     "mooncake_weight_open_file": (_I, (_P, _S, _S, _S, _P)),
     "mooncake_weight_file_size": (_I64, (_P,)),

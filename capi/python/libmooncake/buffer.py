@@ -161,7 +161,6 @@ _bytes_at = address(_probe) - id(_probe)
 Gathered = Tuple[Any, bytes, Optional[bytes], object]
 """Buffers as the batch functions take them: buffers, sizes, buffer_counts; and what must live as long as they do."""
 
-
 def gather(items: Sequence[Any], writable: bool) -> Gathered:
     """The buffers of a batch. An item is a buffer, or a list or tuple of buffers that lie behind each other in the
     object. Lists are looked at once: the caller may change them while the library uses the buffers."""

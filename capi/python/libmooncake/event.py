@@ -14,6 +14,7 @@ from typing import Iterator, Optional
 
 from . import _native
 from .errors import InvalidError, UnavailableError, check
+from .handle import Handle
 from .key import decode
 from .operation import readable, wait_readable
 from .options import ObjectType
@@ -46,7 +47,7 @@ class Event:
 _ONE = (1).to_bytes(8, sys.byteorder)  # what an eventfd adds
 
 
-class Events:
+class Events(Handle):
     """A subscription to what happens to the objects of all tenants of a pool. Iterate over it, in one thread at a time,
     or over it with async for; the loop ends when the store is closed, or this is. Close it, or leave its with block, to
     end it, from any thread."""

@@ -9,10 +9,11 @@ from typing import Iterator
 
 from . import _native
 from .errors import check
+from .handle import Handle
 from .info import ObjectInfo, object_info
 
 
-class Listing:
+class Listing(Handle):
     """An iterator over objects. An object that is there from start to end is seen once. It ends by itself, and when it
     is closed or dropped."""
 

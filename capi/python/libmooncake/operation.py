@@ -11,6 +11,7 @@ from typing import Any, Callable, Generator, Generic, Optional, TypeVar
 
 from . import _native
 from .errors import check, last
+from .handle import Handle
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ def wait_readable(fd: int, timeout: Optional[float]) -> bool:
     return bool(poll.poll(None if timeout is None else max(0, int(timeout * 1000 + 0.999))))
 
 
-class Operation(Generic[T]):
+class Operation(Handle, Generic[T]):
     """An asynchronous batch or import. Wait for it with wait() and result(), with await, or with fileno() in an event
     loop. A task that is cancelled while it awaits an operation cancels it. The buffers that it was given are used until
     it is done; it keeps them alive. One that is dropped while it runs is cancelled and waited for."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Type
 
 from . import _native, batch, buffer
 from .errors import BatchError, InvalidError, check
+from .handle import Handle
 from .key import Key, listed, pack
 from .options import PutOptions
+from .sift import alone
 
 if TYPE_CHECKING:
     from .store import Store
@@ -19,7 +21,7 @@ Fragments = Sequence[Tuple[int, buffer.Buffer]]
 """(offset in the object, buffer) pairs."""
 
 
-class GetSession:
+class GetSession(Handle):
     """Objects that are held for reading: neither evicted nor changed until the session ends, with its block, with end()
     or with the store. found says for each key whether there is an object; read only those."""
 
@@ -35,6 +37,7 @@ class GetSession:
         store._sessions.add(self)
         self.found: List[bool] = [item is not None for item in batch.numbers(results, keys)]
 
+    @alone(writable=True, fragments=True)
     def read(self, keys: Sequence[Key], fragments: Sequence[Fragments]) -> List[Optional[int]]:
         """Read fragments of objects of the session: for each key a list of (offset, buffer). Returns how many bytes
         that were for each."""
@@ -62,7 +65,7 @@ class GetSession:
         self.end()
 
 
-class PutSession:
+class PutSession(Handle):
     """Objects that are written in pieces and become visible when the session ends: with its block, or with end(). An
     exception in the block, or revoke(), gives them up, and so does dropping the session."""
 
@@ -89,6 +92,7 @@ class PutSession:
             finally:
                 _revoke_put(store, pack(started))
 
+    @alone(writable=False, fragments=True)
     def write(self, keys: Sequence[Key], fragments: Sequence[Fragments]) -> None:
         """Write fragments of objects of the session, in any order and from any thread: for each key a list of (offset,
         buffer)."""

@@ -13,6 +13,7 @@ from . import _native, batch, buffer
 from .buffer import Buffer, source, target
 from .errors import MooncakeError, NotFoundError, UnavailableError, last, make, named
 from .event import Events
+from .handle import Handle
 from .info import (
     Counters,
     Decision,
@@ -32,6 +33,7 @@ from .number import optional, signed, unsigned
 from .operation import Operation
 from .options import DEFAULT, REPLACE, PutOptions
 from .session import Fragments, GetSession, PutSession
+from .sift import alone
 from .view import File, Lease, View, new_lease
 from .writer import Writer
 
@@ -60,7 +62,7 @@ _is_one = (1).__eq__
 _NO_DEFAULT: Any = object()
 
 
-class Store:
+class Store(Handle):
     """A client of a store in this process. Everything can be called from any thread, and runs without the GIL.
 
     Store() opens the store, or joins it if the process has it open already: clients that name the same pool share it.
@@ -189,9 +191,6 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<libmooncake.Store, {self._name}{', closed' if self.closed else ''}>"
-
-    def __reduce__(self) -> str:
-        raise TypeError("a Store belongs to its process: open one in each")
 
     def _check(self, code: int, key: Optional[bytes] = None) -> int:
         if code < 0:
@@ -388,8 +387,10 @@ class Store:
         self._check(_lib.mooncake_store_remove_group(self._handle, group, len(group), force, _byref(keys)), group)
         return taken_keys(keys)
 
-    # ---- batches: all items run; a key without a readable object is None or False; BatchError for all other failures
+    # ---- batches: all items run; a key without a readable object is None or False; BatchError for all other failures, also
+    # for an item that is no key or no buffer
 
+    @alone()
     def exists_batch(self, keys: Sequence[Key], *, lease: bool = True) -> List[bool]:
         """exists for each key, or probe without lease."""
         keys = listed(keys)
@@ -402,6 +403,7 @@ class Store:
             batch.check([make(code) if code < 0 else code == 1 for code in codes], keys)
         return list(map(_is_one, codes))
 
+    @alone()
     def size_batch(self, keys: Sequence[Key]) -> List[Optional[int]]:
         """size for each key."""
         keys = listed(keys)
@@ -409,6 +411,7 @@ class Store:
         self._check(_lib.mooncake_store_batch_get_size(self._handle, *pack(keys), at))
         return batch.numbers(results, keys)
 
+    @alone(writable=False)
     def put_batch(
         self,
         keys: Sequence[Key],
@@ -425,14 +428,16 @@ class Store:
         self._check(_lib.mooncake_store_batch_put(self._handle, *put[0], at))
         batch.done(results, keys)
 
+    @alone()
     def get_batch(self, keys: Sequence[Key], *, verify: Optional[bool] = None) -> List[Optional[bytes]]:
         """get for each key."""
         keys = listed(keys)
+        packed = pack(keys)
         fresh: List[Any] = list(map(buffer.new_bytes, [size or 0 for size in self.size_batch(keys)]))
         results, at = batch.sizes(len(keys))
         buffers, sizes, counts, _kept = buffer.gather(fresh, writable=False)  # ours, and unseen: written all the same
         self._check(
-            _lib.mooncake_store_batch_get(self._handle, *pack(keys), buffers, sizes, counts, _VERIFY[verify], at)
+            _lib.mooncake_store_batch_get(self._handle, *packed, buffers, sizes, counts, _VERIFY[verify], at)
         )
         if results.tobytes() == sizes:
             return fresh
@@ -442,6 +447,7 @@ class Store:
                 results[i] = _native.ENOTFOUND if fresh[i] is None else len(fresh[i])
         return batch.values(results, fresh.__getitem__, keys)
 
+    @alone(writable=True)
     def get_batch_into(
         self, keys: Sequence[Key], buffers: Sequence[Union[Buffer, List[Buffer]]], *, verify: Optional[bool] = None
     ) -> List[Optional[int]]:
@@ -456,6 +462,7 @@ class Store:
         )
         return batch.numbers(results, keys)
 
+    @alone(writable=True, fragments=True, wide=True)
     def get_ranges_batch(
         self, keys: Sequence[Key], fragments: Sequence[Fragments], *, verify: Optional[bool] = None
     ) -> List[List[Optional[int]]]:
@@ -472,6 +479,7 @@ class Store:
         found = iter(batch.fragment_numbers(results, keys, fragments))
         return [[next(found) for _ in wanted] for wanted in fragments]
 
+    @alone()
     def view_batch(self, keys: Sequence[Key], *, verify: Optional[bool] = None) -> List[Optional[View]]:
         """view for each key."""
         keys = listed(keys)
@@ -482,6 +490,7 @@ class Store:
         leases = [Lease.from_buffer_copy(views, i * size) if code == 0 else None for i, code in enumerate(results)]
         return batch.values(results, lambda i: View(leases[i]), keys)  # type: ignore[arg-type]
 
+    @alone()
     def remove_batch(self, keys: Sequence[Key], *, force: bool = False) -> List[bool]:
         """remove for each key. Returns whether there was an object."""
         keys = listed(keys)
@@ -491,6 +500,7 @@ class Store:
         batch.check([make(code) if code < 0 and there else there for code, there in zip(results, removed)], keys)
         return removed
 
+    @alone(writable=False)
     def put_batch_async(
         self,
         keys: Sequence[Key],
@@ -512,6 +522,7 @@ class Store:
 
         return Operation(handle.value or 0, finish, (self, arguments, kept, results))
 
+    @alone(writable=True)
     def get_batch_into_async(
         self, keys: Sequence[Key], buffers: Sequence[Union[Buffer, List[Buffer]]], *, verify: Optional[bool] = None
     ) -> Operation[List[Optional[int]]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Tuple
 
 from . import _native, buffer
 from .errors import check
+from .handle import Handle
 from .view import View, new_lease
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8
 
 
 @dataclass(frozen=True)
-class Tensor:
+class Tensor(Handle):
     """Where a tensor is: nbytes at offset of a file of the revision, as the file stores them."""
 
     name: str

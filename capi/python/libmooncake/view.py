@@ -11,13 +11,14 @@ from typing import Any, Dict, List, Optional, Tuple, Type
 
 from . import _native
 from .errors import check
+from .handle import Handle
 
 _close_view = _native.lib.mooncake_view_close
 _close_file = _native.lib.mooncake_file_close
 _byref = ctypes.byref
 
 
-class Lease(_native.View):
+class Lease(Handle, _native.View):
     """The open view of the library. It is closed when nothing refers to it any more. new_lease makes one."""
 
     def __del__(self, _close: Any = _close_view, _byref: Any = _byref) -> None:
@@ -50,7 +51,7 @@ def memory(address: int, size: int, lease: object) -> memoryview:
     return memoryview(at).cast("B")[:size].toreadonly()
 
 
-class View:
+class View(Handle):
     """An object's bytes in the store's memory, read-only. While they can be reached they are neither evicted nor moved,
     also if the key is removed or replaced or the store closed.
 
@@ -135,7 +136,7 @@ def _segments(lease: Lease) -> Tuple[memoryview, ...]:
     return tuple(found)
 
 
-class File:
+class File(Handle):
     """A path at which any program can open, map or hard-link an object's bytes while this is open. It is the store's
     own file: open it read-only. Works with os.fspath, so open(file, "rb") does."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Seque
 
 from . import _native, buffer, model
 from .errors import NoTensorError, check, last
+from .handle import Handle
 from .info import taken
 from .model import ImportResult, Manifest, Progress, Report, Summary, WeightUsage
 from .number import optional, signed, unsigned
@@ -49,7 +50,7 @@ class ImportOperation(Operation[ImportResult]):
         )
 
 
-class Weights:
+class Weights(Handle):
     """The model revisions of a store's tenant.
 
     load_dir           where load makes directories. Default: "loads" in the store's dir
@@ -213,7 +214,7 @@ class Weights:
         return Tensors(model_id, revision, found)
 
 
-class Tensors(Mapping[str, Tensor]):
+class Tensors(Handle, Mapping[str, Tensor]):
     """The tensors of a revision by name."""
 
     def __init__(self, model_id: str, revision: str, found: Dict[str, Tensor]) -> None:
@@ -237,9 +238,9 @@ class Tensors(Mapping[str, Tensor]):
         return f"<libmooncake.Tensors of {self.model_id}@{self.revision}, {len(self)}>"
 
 
-class Loaded:
+class Loaded(Handle):
     """A loaded revision: dir is a directory of its files under their own names, at the same path each time, and
-    os.fspath gives it too. Large files are the store's own, hard-linked: everything in it is read-only. It stays until
+    os.fspath gives it too. Its last element tells model and revision. Only this user can read it, see hand_out. Large files are the store's own, hard-linked: everything in it is read-only. It stays until
     this is closed or dropped, and until no process is left that inherited lock_fd."""
 
     def __init__(self, weights: Weights, native: _native.Loaded) -> None:
@@ -259,6 +260,11 @@ class Loaded:
         """Give the directory up. TamperedError if a file of it was changed. A second close does nothing."""
         if self._finalizer.detach():
             check(_lib.mooncake_loaded_close(_byref(self._native)))
+
+    def hand_out(self, user: Union[str, int]) -> None:
+        """Let another user read the directory, until it goes: a name, or a number that may have ":group" behind it.
+        InvalidError names what is in the way, such as a directory above the store's that the user can't enter."""
+        check(_lib.mooncake_loaded_hand_out(_byref(self._native), _string(str(user))))
 
     def detach(self) -> int:
         """close, but that the directory stays for whoever has the returned descriptor open or inherits it: the program
@@ -284,7 +290,7 @@ class Loaded:
         return f"<libmooncake.Loaded {self.dir!r}{', closed' if self.closed else ''}>"
 
 
-class WeightFile(io.RawIOBase):
+class WeightFile(Handle, io.RawIOBase):
     """A file of a revision, read out of the store."""
 
     def __init__(self, weights: Weights, handle: int, name: str) -> None:

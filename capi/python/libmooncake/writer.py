@@ -9,10 +9,11 @@ from typing import Optional, Type
 
 from . import _native, buffer
 from .errors import InvalidError, check
+from .handle import Handle
 from .number import unsigned
 
 
-class Writer:
+class Writer(Handle):
     """An object of known size that is visible only when it is committed. As a context manager it commits at the end of
     the block and aborts on an exception; one that is dropped aborts."""
 

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 
 import libmooncake
-from libmooncake import Store, Weights
+from libmooncake import InvalidError, Store, Weights
 
 numpy = pytest.importorskip("numpy")
 
@@ -207,6 +207,9 @@ def test_loaded_keeps_its_lock_for_children(imported: Weights) -> None:
 
 def test_detach(imported: Weights) -> None:
     loaded = imported.load("org/tiny", "1")
+    loaded.hand_out(0)
+    with pytest.raises(InvalidError, match="no such user"):
+        loaded.hand_out("no such user")
     fd = loaded.detach()
     assert loaded.closed and os.path.exists(loaded.dir)
     os.close(fd)

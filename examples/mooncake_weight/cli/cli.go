@@ -36,6 +36,9 @@ const usageText = `usage: mooncake_weight COMMAND [flags]
   delete  --model-id ID --revision REV                delete a revision that nobody has loaded
   abort   --model-id ID --revision REV                remove an unfinished import
   usage                                               bytes of each revision, shared ones told apart
+  repair                                              open a damaged store with what verifies, and say what that is
+  shm [--free [PATH ...]]                             list shared memory that stores hold or have left; free what is
+          abandoned, or the given paths also where nothing tells whether their store is gone
 
 The store is --dir, else MOONCAKE_DIR, else "mooncake" in the user's data directory. "COMMAND -h" lists the flags.
 `
@@ -53,6 +56,9 @@ type cli struct {
 	q       weight.ImportRequest
 	deep    bool
 	verify  bool
+	shmDir  string
+	free    bool
+	user    string
 	include list
 	exclude list
 }
@@ -75,6 +81,8 @@ func Main(program string, args []string, out, errOut io.Writer) int {
 	run, ok := map[string]func(*cli, context.Context) error{
 		"import": (*cli).runImport, "check": (*cli).runCheck, "list": (*cli).runList, "load": (*cli).runLoad,
 		"delete": (*cli).runDelete, "abort": (*cli).runAbort, "usage": (*cli).runUsage,
+		"shm":    (*cli).runShm,
+		"repair": (*cli).runRepair,
 	}[args[0]]
 	if !ok {
 		fmt.Fprintf(errOut, "%s: unknown command %q\n\n%s", filepath.Base(program), args[0], usageText)
@@ -121,13 +129,19 @@ func (c *cli) defineFlags(name, command string) {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(c.err)
 	c.flags = f
+	if command == "shm" {
+		f.BoolVar(&c.json, "json", false, "output for machines")
+		f.BoolVar(&c.free, "free", false, "free what is abandoned, or the paths given as arguments")
+		f.StringVar(&c.shmDir, "shm-dir", "/dev/shm", "tmpfs that the stores use")
+		return
+	}
 	f.StringVar(&c.dir, "dir", "", "directory of the store (default $MOONCAKE_DIR, else the user's data directory)")
 	f.Int64Var(&c.memory, "memory", 64<<20, "memory budget of the store in bytes")
 	f.BoolVar(&c.json, "json", false, "output for machines")
-	if command != "usage" {
+	if command != "usage" && command != "repair" {
 		f.StringVar(&c.modelID, "model-id", "", "model id, such as org/name")
 	}
-	if command != "usage" && command != "list" {
+	if command != "usage" && command != "list" && command != "repair" {
 		f.StringVar(&c.rev, "revision", "", "revision, any name without a slash")
 	}
 	switch command {
@@ -143,6 +157,7 @@ func (c *cli) defineFlags(name, command string) {
 		f.BoolVar(&c.deep, "deep", false, "read every byte and compare it with the manifest")
 	case "load":
 		f.BoolVar(&c.verify, "verify", false, "read every byte and compare it with the manifest first")
+		f.StringVar(&c.user, "user", "", "another user who may read the directory, by name or number (default: the one that COMMAND changes to by sudo, su, runuser, setpriv, gosu, ...)")
 	}
 }
 
@@ -176,32 +191,40 @@ func (c *cli) noArgs() error {
 	return nil
 }
 
-// directory is the store's: the flag, the environment, the user's data directory.
-func (c *cli) directory() (string, error) {
+// directory is the store's: the flag, the environment, the user's data directory. chosen is false for the last.
+func (c *cli) directory() (dir string, chosen bool, err error) {
 	if c.dir != "" {
-		return c.dir, nil
+		return c.dir, true, nil
 	}
 	if dir := os.Getenv("MOONCAKE_DIR"); dir != "" {
-		return dir, nil
+		return dir, true, nil
 	}
 	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
-		return filepath.Join(data, "mooncake"), nil
+		return filepath.Join(data, "mooncake"), false, nil
 	}
 	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("no --dir, no MOONCAKE_DIR, and no home directory: %w", err)
+	if err == nil && (!filepath.IsAbs(home) || filepath.Clean(home) == "/") { // as services and containers have it
+		err = fmt.Errorf("HOME is %q", home)
 	}
-	return filepath.Join(home, ".local", "share", "mooncake"), nil
+	if err != nil {
+		return "", false, fmt.Errorf("no directory for the store: %w; %s", err, nameDirectory)
+	}
+	return filepath.Join(home, ".local", "share", "mooncake"), false, nil
 }
+
+const nameDirectory = "name one with --dir or MOONCAKE_DIR"
 
 // weights opens the store and its revisions. close must be called.
 func (c *cli) weights(ctx context.Context) (m *weight.Manager, closeAll func() error, err error) {
-	dir, err := c.directory()
+	dir, chosen, err := c.directory()
 	if err != nil {
 		return nil, nil, err
 	}
 	s, err := store.Open(ctx, store.Options{Dir: dir, MemoryBytes: c.memory, VolatileMemory: true})
 	if err != nil {
+		if !chosen && !errors.Is(err, store.ErrLocked) {
+			err = fmt.Errorf("%w; %s", err, nameDirectory)
+		}
 		return nil, nil, err
 	}
 	m, err = weight.Open(ctx, s, weight.Options{})

@@ -235,18 +235,31 @@ func TestProgramsDirectory(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		require.DirExists(t, filepath.Join(root, c.at, "ssd"))
 	}
-	cmd := exec.Command(filepath.Join(bin, "mooncake_weight"), "list")
-	cmd.Env = []string{}
-	out, err := cmd.CombinedOutput()
-	require.Error(t, err)
-	require.Contains(t, string(out), "--dir")
+}
+
+// TestProgramsNoDirectory has no place for a store by default: the error names what chooses one.
+func TestProgramsNoDirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f") // root can write everywhere else
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, env := range [][]string{{}, {"HOME="}, {"HOME=/"}, {"HOME=//"}, {"HOME=relative"}, {"HOME=" + file}, {"HOME=/proc/none"}, {"XDG_DATA_HOME=" + file}} {
+		for _, program := range []string{"mooncake_weight list", "mooncake_weight_check --model-id m --revision 1", "mooncake_weight_import --model-id m --revision 1 --source ."} {
+			args := strings.Fields(program)
+			cmd := exec.Command(filepath.Join(bin, args[0]), args[1:]...)
+			cmd.Env = env
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, "%q %s", env, out)
+			require.Contains(t, string(out), "--dir", "%q", env)
+			require.Contains(t, string(out), "MOONCAKE_DIR", "%q", env)
+		}
+	}
+	require.NoDirExists(t, "/.local/share/mooncake")
 }
 
 // TestProgramsLoad starts commands from a loaded revision.
 func TestProgramsLoad(t *testing.T) {
 	dir, src := t.TempDir(), model(t, 2, 1<<20)
 	require.Equal(t, 0, run(t, dir, "mooncake_weight_import", with(revision("org/m", "1"), "--source", src)...).code)
-	at := filepath.Join(dir, "loads", "org%2Fm", "1")
+	at := filepath.Join(dir, "loads", "org--m--1")
 	const uri = "mooncake-weight://org/m/1"
 	for _, c := range []struct {
 		args []string
@@ -298,7 +311,7 @@ func TestProgramsEngine(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprintf("up %d", c.Process.Pid), strings.TrimSpace(string(line[:n])), "the engine has the program's pid")
 
-	at := filepath.Join(dir, "loads", "m", "1")
+	at := filepath.Join(dir, "loads", "m--1")
 	r := run(t, dir, "mooncake_weight", with([]string{"delete"}, ref...)...)
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.err, "pid "+strconv.Itoa(c.Process.Pid))
@@ -321,22 +334,59 @@ func TestProgramsEngine(t *testing.T) {
 	require.NoDirExists(t, at)
 }
 
-// TestProgramsOtherUser starts the engine as somebody else.
+// TestProgramsOtherUser starts the engine as somebody else: known from the command, or named. What it needs is made
+// readable, whatever the umask, or the engine is not started.
 func TestProgramsOtherUser(t *testing.T) {
 	setpriv, err := exec.LookPath("setpriv")
 	if err != nil || os.Getuid() != 0 {
 		t.Skip("needs root and setpriv")
 	}
-	dir, err := os.MkdirTemp("/var/tmp", "mooncake-cli-")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	require.NoError(t, os.Chmod(dir, 0o755))
 	src := model(t, 1, 1<<20)
-	require.Equal(t, 0, run(t, dir, "mooncake_weight_import", with(revision("m", "1"), "--source", src)...).code)
-	r := run(t, dir, "mooncake_weight", "load", "--", setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c",
-		"id -u; cat $0/* | wc -c", "mooncake-weight://m/1")
-	require.Equal(t, 0, r.code, "%+v", r)
-	require.True(t, strings.HasPrefix(r.out, "65534\n1048"), r.out)
+	for _, mask := range []int{0o022, 0o027, 0o077} {
+		old := unix.Umask(mask)
+		defer unix.Umask(old)
+		parent, err := os.MkdirTemp("/var/tmp", "mooncake-cli-")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = os.RemoveAll(parent) })
+		require.NoError(t, os.Chmod(parent, 0o755))
+		dir := filepath.Join(parent, "store")
+		require.Equal(t, 0, run(t, dir, "mooncake_weight_import", with(revision("m", "1"), "--source", src)...).code)
+		const read, uri = "id -u; cat $0/* | wc -c", "mooncake-weight://m/1"
+		to := []string{setpriv, "--reuid=65534", "--regid=65534", "--clear-groups"}
+		for _, args := range [][]string{
+			append(append([]string{"load", "--"}, to...), "sh", "-c", read, uri),
+			{"load", "--", "sh", "-c", "exec " + strings.Join(to, " ") + " sh -c '" + read + "' $0", uri},
+			{"load", "--user", "65534", "--", "sh", "-c", "true; " + strings.Join(to, " ") + " sh -c '" + read + "' $0", uri},
+		} {
+			r := run(t, dir, "mooncake_weight", args...)
+			require.Equal(t, 0, r.code, "%q: %+v", args, r)
+			require.True(t, strings.HasPrefix(r.out, "65534\n1048"), r.out)
+			require.Contains(t, r.err, "handed out to user 65534")
+			require.Contains(t, r.err, filepath.Join(dir, "loads", "m--1"))
+		}
+		require.NoError(t, os.Chmod(parent, 0o700))
+		r := run(t, dir, "mooncake_weight", append(append([]string{"load", "--"}, to...), "echo", "started", uri)...)
+		require.Equal(t, 1, r.code, "%+v", r)
+		require.NotContains(t, r.out, "started")
+		require.Contains(t, r.err, "setfacl -m u:65534:x "+parent)
+	}
+}
+
+func TestEngineUser(t *testing.T) {
+	for command, want := range map[string]string{
+		"vllm serve x": "", "sudo -u vllm vllm serve": "vllm", "sudo -E -uvllm x": "vllm", "sudo --user=a b": "a", "/usr/bin/sudo --user a b": "a",
+		"sudo vllm": "root", "sudo -n env vllm -u x": "root", "setpriv --reuid=5 --clear-groups x": "5", "setpriv --regid 6 --reuid 5 x": "5",
+		"setpriv --no-new-privs x": "", "gosu a:b x": "a:b", "su-exec 7 x": "7", "su - a -c x": "a", "su": "", "runuser -u a -- x": "a",
+		"runuser -l a": "a", "env A=1 sudo -u b x": "b", "nice sudo -u b x": "b", "echo sudo -u b": "", "vllm --note sudo -u b": "",
+	} {
+		require.Equal(t, want, engineUser(strings.Fields(command)), command)
+	}
+	require.Equal(t, "b", engineUser([]string{"bash", "-c", "cd /; exec sudo -u b vllm"}))
+	require.Equal(t, "b", engineUser([]string{"env", "A=1", "sh", "-ec", "A=2 sudo -u b vllm"}))
+	require.Empty(t, engineUser([]string{"sh", "-c", "echo sudo -u b"}))
+	for text, want := range map[string]bool{"root": true, "0": true, "5:6": true, "root:x": true, "": false, "/bin/sh": false, "no such user": false} {
+		require.Equal(t, want, knownUser(text), text)
+	}
 }
 
 // TestProgramsHold prints the directory and keeps it until a signal; meanwhile a second process is told who has it.

@@ -13,7 +13,9 @@ import (
 
 // runLoad makes a revision's directory and turns into the engine: the engine gets this process's pid, and so signals
 // and the exit code are its own. The store is closed by then; the directory stays as long as the engine or a child of
-// it lives. Without a command it prints the directory and keeps it until it is interrupted.
+// it lives. Without a command it prints the directory and keeps it until it is interrupted. Only this user can read the
+// directory, and the one that --user names or that the command changes to: a command that is not known to do so fails
+// on its own.
 func (c *cli) runLoad(ctx context.Context) error {
 	command := c.flags.Args()
 	ref, err := c.loadRef(command)
@@ -30,10 +32,17 @@ func (c *cli) runLoad(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := m.Load(ctx, ref, &weight.LoadOptions{Verify: c.verify})
+	to := c.user
+	if guess := engineUser(command); to == "" && knownUser(guess) {
+		to = guess
+	}
+	l, err := m.Load(ctx, ref, &weight.LoadOptions{Verify: c.verify, User: to})
 	if err != nil {
 		_ = closeAll()
 		return err
+	}
+	if opened := l.HandedOut(); len(opened) > 0 {
+		fmt.Fprintf(c.err, "%s: handed out to user %s, as long as it is loaded: %s\n", c.flags.Name(), to, strings.Join(opened, " "))
 	}
 	if len(command) == 0 {
 		return c.hold(ctx, l, closeAll)

@@ -69,5 +69,8 @@ func (a *Accounting) Used(p Purpose) int64 { return a.used[p].Load() }
 // Total returns the bytes counted for all purposes.
 func (a *Accounting) Total() int64 { return a.total.Load() }
 
+// SetBudget changes the budget. What is counted stays so, also above it.
+func (a *Accounting) SetBudget(n int64) { a.budget.Store(n) }
+
 // Budget returns the budget in bytes.
 func (a *Accounting) Budget() int64 { return a.budget.Load() }

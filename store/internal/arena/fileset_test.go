@@ -62,7 +62,7 @@ func checkSealed(t *testing.T, f *File, size int64) {
 	}
 	info, err := os.Stat(f.ProcPath())
 	require.NoError(t, err)
-	require.Equal(t, fs.FileMode(0o444), info.Mode().Perm())
+	require.Equal(t, fs.FileMode(0o400), info.Mode().Perm())
 	before, err := f.Stamp()
 	require.NoError(t, err)
 	require.Equal(t, size, before.Size)

@@ -16,9 +16,9 @@ func rehash(p []byte, at int, v uint32) []byte {
 }
 
 func FuzzParseHeader(f *testing.F) {
-	h := header{storeID: [16]byte{9}, bootID: "boot", slabBytes: 2 << 20, metaBytes: 4 << 20, dataBytes: 64 << 20}
+	h := header{format: headerFormat, storeID: [16]byte{9}, bootID: "boot", slabBytes: 2 << 20, metaBytes: 4 << 20, dataBytes: 64 << 20}
 	f.Add(h.encode(), true)
-	f.Add(rehash(h.encode(), 8, 2), false)
+	f.Add(rehash(h.encode(), 8, headerFormat+1), false)
 	f.Add(rehash(h.encode(), 12, 65), false)
 	f.Add(rehash(h.encode(), 100, 1), true)
 	f.Add(rehash(h.encode(), 108, 1<<31), true)

@@ -26,6 +26,9 @@ type MemLimits struct {
 	Headroom int64
 	// FileSystemFree tells the free bytes of the file system of fd, and whether it has a bound. Default: fstatfs.
 	FileSystemFree func(fd int) (free int64, bounded bool, err error)
+	// Mappings is how many files one FileSet keeps mapped. Default: an eighth of vm.max_map_count, for all sets of the
+	// process together.
+	Mappings int64
 }
 
 const defaultHeadroom = 64 << 20
@@ -83,6 +86,35 @@ func (l MemLimits) Available() (n int64, limit string) {
 		n -= l.Headroom
 	}
 	return n, limit
+}
+
+// Free returns how many bytes of a file on tmpfs may be taken.
+func (l MemLimits) Free(fd int) int64 {
+	n, _ := l.Available()
+	fileSystemFree := l.FileSystemFree
+	if fileSystemFree == nil {
+		fileSystemFree = statfsFree
+	}
+	if free, bounded, err := fileSystemFree(fd); err == nil && bounded {
+		n = min(n, free)
+	}
+	return max(n, 0)
+}
+
+// IsShortage reports whether an error says that the machine has not got the memory, unlike a limit on descriptors, sizes
+// or addresses: other memory that is given back helps.
+func IsShortage(err error) bool {
+	var limit *limitReached
+	return errors.Is(err, ErrLimit) && (!errors.As(err, &limit) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT))
+}
+
+// FileSystemBytes returns the size of the file system of a directory, 0 if it has none or does not say.
+func FileSystemBytes(dir string) int64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0
+	}
+	return int64(st.Blocks) * st.Bsize
 }
 
 func statfsFree(fd int) (int64, bool, error) {

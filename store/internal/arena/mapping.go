@@ -47,6 +47,26 @@ func mapFile(fd int, size int64, prot int) ([]byte, error) {
 	return mem, nil
 }
 
+// mapOver replaces what is mapped at mem by fd from off on.
+func mapOver(mem []byte, fd int, off int64) error {
+	if _, err := unix.MmapPtr(fd, off, unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		return errors.Wrapf(err, "map %d bytes", len(mem))
+	}
+	adviseHuge(mem)
+	return keepPrivate(mem)
+}
+
+// fence replaces what is mapped at mem by zeros that take no memory. Writing to them is a fault.
+func fence(mem []byte) error {
+	if len(mem) == 0 {
+		return nil
+	}
+	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)), unix.PROT_READ,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED)
+	return errors.Wrapf(err, "fence %d bytes", len(mem))
+}
+
 // keepPrivate leaves a mapping out of forked children and of core dumps.
 func keepPrivate(mem []byte) error {
 	for _, advice := range []int{unix.MADV_DONTFORK, unix.MADV_DONTDUMP} {
@@ -104,6 +124,18 @@ func populateStep(fd int, step []byte, off int64, huge bool) error {
 		return errors.Wrap(unix.ENOSPC, "the file system is full")
 	}
 	return err
+}
+
+// setSize sets the size of a file. Beyond RLIMIT_FSIZE the kernel would also send SIGXFSZ, which ends a C process.
+func setSize(fd int, n int64) error {
+	var r unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_FSIZE, &r)
+	if err == nil && uint64(n) > r.Cur {
+		err = unix.EFBIG
+	} else {
+		err = unix.Ftruncate(fd, n)
+	}
+	return limitError(errors.Wrapf(err, "set size %d", n), "make a file")
 }
 
 // punch gives the pages of [off, off+n) back to the kernel.

@@ -16,9 +16,14 @@ func MapPrivate(size int64, limits MemLimits) ([]byte, error) {
 	if err := limits.Check(length); err != nil {
 		return nil, err
 	}
+	if n := processMappings.private.Add(1); n > limits.maxMappings() {
+		processMappings.private.Add(-1)
+		return nil, errors.Wrapf(ErrLimit, "map %d bytes: %d copies are mapped, an eighth of vm.max_map_count", size, n-1)
+	}
 	raw, err := unix.MmapPtr(-1, 0, nil, uintptr(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return nil, errors.Wrapf(ErrLimit, "map %d bytes: %v", size, err)
+		processMappings.private.Add(-1)
+		return nil, errors.Wrapf(limitError(err, "map memory"), "%d bytes", size)
 	}
 	mem := unsafe.Slice((*byte)(raw), size) // the mapping is ours until UnmapPrivate
 	if err := keepPrivate(mem); err != nil {
@@ -29,4 +34,7 @@ func MapPrivate(size int64, limits MemLimits) ([]byte, error) {
 }
 
 // UnmapPrivate gives back what MapPrivate returned, the whole slice.
-func UnmapPrivate(mem []byte) error { return unmapFile(mem) }
+func UnmapPrivate(mem []byte) error {
+	processMappings.private.Add(-1)
+	return unmapFile(mem)
+}

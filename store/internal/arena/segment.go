@@ -4,6 +4,8 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/pkg/errors"
 	"golang.org/x/sys/unix"
+
+	"github.com/kvcache-ai/mooncake-go/store/internal/filelock"
 )
 
 // Region is one of the two regions of a Segment.
@@ -24,17 +28,26 @@ const (
 
 func (r Region) String() string { return [...]string{"meta", "data"}[r] }
 
-// SegmentOptions describes a segment. For AttachSegment the sizes are those of the file: what is given here is not used.
+// SegmentOptions describes a segment. For AttachSegment the other sizes are those of the file: what is given here is not
+// used.
 type SegmentOptions struct {
 	// Path of the file, on tmpfs: on a disk an I/O error would kill the process. Default: a memfd, which dies with the process.
 	Path string
+	// Home is the directory that the file lies in, instead of Path. It must stay open as long as the segment.
+	Home *Home
 	// DataBytes and MetaBytes are how far the regions can grow. Both are rounded up to StepBytes and cost address space
-	// only, until they are reserved. DataBytes must be positive.
+	// and file size only, until they are reserved. DataBytes must be positive. AttachSegment extends a data region that is
+	// smaller than DataBytes.
 	DataBytes, MetaBytes int64
+	// MaxDataBytes is how far AttachSegment can extend the data region. Default: DataBytes.
+	MaxDataBytes int64
 	// SlabBytes is recorded for the allocator of the data region. Default: SlabBytes(DataBytes).
 	SlabBytes int64
 	// StoreID says whose segment it is: another store does not attach to it.
 	StoreID [16]byte
+	// Owner is recorded in a segment that is made. One that is attached must be left by the same directory, at one of Epochs.
+	Owner  Owner
+	Epochs [][16]byte
 	// BootID tells boots of the machine apart. Default: the kernel's.
 	BootID string
 	// Limits are asked before memory is taken.
@@ -43,11 +56,15 @@ type SegmentOptions struct {
 
 // Segment is a shared-memory file, mapped once from its creation to Close. Its two regions begin without memory; Reserve
 // takes it and Release gives it back. What is reserved is recorded in the file itself, so that a process that attaches
-// after a crash knows it. The caller sees to it that one process at a time has the segment.
+// after a crash knows it. The file is locked as long as it is mapped, so that one process at a time has the segment, however
+// many know its name.
 //
 // All methods may be called from several goroutines, Reserve and Release for disjoint ranges.
 type Segment struct {
 	path   string
+	dir    int // the directory of path, not ours with a Home; -1 for a memfd
+	home   *Home
+	lock   *filelock.Lock
 	header header
 	layout layout
 	limits MemLimits
@@ -66,39 +83,90 @@ func CreateSegment(o SegmentOptions) (*Segment, error) {
 	if err != nil {
 		return nil, errors.Wrap(err, "create segment")
 	}
-	h.dataBytes, h.metaBytes = roundUp(o.DataBytes, StepBytes), roundUp(o.MetaBytes, StepBytes)
+	h.metaBytes = roundUp(o.MetaBytes, StepBytes)
+	dataBytes := roundUp(o.DataBytes, StepBytes)
+	if h.dataBytes = dataBytes; dataBytes > 0 {
+		h.dataBytes = max(dataBytes, roundUp(o.MaxDataBytes, StepBytes))
+	}
 	if h.slabBytes = o.SlabBytes; h.slabBytes == 0 {
-		h.slabBytes = SlabBytes(h.dataBytes)
+		h.slabBytes = SlabBytes(dataBytes)
 	}
 	if err := h.validate(); err != nil {
 		return nil, errors.Wrap(err, "create segment")
 	}
-	temporary := ""
-	if o.Path != "" {
-		temporary = o.Path + ".new"
-		if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, errors.Wrap(err, "create segment: remove an unfinished one")
-		}
+	s := &Segment{fd: -1, dir: -1, header: h, layout: h.layout(), limits: o.Limits}
+	s.layout.setData(dataBytes)
+	err = s.place(&o)
+	if err == nil {
+		err = s.create()
 	}
-	fd, err := createFile(temporary, "mooncake-segment")
 	if err != nil {
-		return nil, errors.Wrapf(err, "create segment %s", o.Path)
-	}
-	s := &Segment{fd: fd, path: o.Path, header: h, layout: h.layout(), limits: o.Limits}
-	if err := s.format(temporary); err != nil {
 		_ = s.Close(false)
-		if temporary != "" {
-			_ = os.Remove(temporary)
-		}
-		return nil, errors.Wrapf(err, "create segment %s", o.Path)
+		return nil, errors.Wrapf(err, "create segment %s", s.path)
 	}
 	return s, nil
 }
 
+// place opens the directory that the file is in.
+func (s *Segment) place(o *SegmentOptions) (err error) {
+	s.path = o.Path
+	if s.home = o.Home; s.home != nil {
+		s.path, s.dir = filepath.Join(o.Home.Path(), segmentName), o.Home.fd
+	} else if o.Path != "" {
+		s.dir, err = unix.Open(filepath.Dir(o.Path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	return errors.Wrap(err, "open directory")
+}
+
+// name is that of the file in its directory.
+func (s *Segment) name() string { return filepath.Base(s.path) }
+
+// create makes the file, locked before it has its name.
+func (s *Segment) create() (err error) {
+	if s.path == "" {
+		if s.fd, err = createMemfd("mooncake-segment"); err != nil {
+			return err
+		}
+		return s.format("")
+	}
+	temporary := s.name() + ".new"
+	if err := unix.Unlinkat(s.dir, temporary, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Wrap(err, "remove an unfinished one")
+	}
+	if s.fd, err = createFile(s.dir, temporary); err != nil {
+		return err
+	}
+	if err = s.takeLock(temporary); err == nil {
+		err = s.format(temporary)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(s.dir, temporary, 0)
+	}
+	return err
+}
+
+// takeLock locks the file, which must have that name. The error wraps ErrInUse if another process has it.
+func (s *Segment) takeLock(name string) (err error) {
+	if s.file, err = identify(s.fd); err != nil {
+		return err
+	}
+	s.lock, err = filelock.Take(func() (int, error) {
+		fd, _, err := openRegular(s.dir, name, unix.O_RDONLY)
+		return fd, err
+	})
+	if errors.Is(err, filelock.ErrHeld) {
+		return errors.Wrap(ErrInUse, err.Error())
+	}
+	if err == nil && !s.file.names(s.dir, name) {
+		return errors.Wrap(fs.ErrNotExist, "removed meanwhile")
+	}
+	return err
+}
+
 // format makes the file a segment and gives it its name.
 func (s *Segment) format(temporary string) error {
-	if err := unix.Ftruncate(s.fd, s.layout.total); err != nil {
-		return errors.Wrapf(err, "set size %d", s.layout.total)
+	if err := setSize(s.fd, s.layout.total); err != nil {
+		return err
 	}
 	if temporary == "" {
 		// Whoever is given the descriptor can't shorten the file, which would turn our next access into a SIGBUS.
@@ -115,16 +183,19 @@ func (s *Segment) format(temporary string) error {
 	if err := populate(s.fd, s.mem[:s.layout.used], 0, false); err != nil {
 		return err
 	}
+	if err := fence(s.region(MetaRegion)); err != nil {
+		return err
+	}
 	copy(s.mem, s.header.encode())
 	if temporary == "" {
 		return nil
 	}
-	return errors.Wrap(os.Rename(temporary, s.path), "name the segment")
+	return errors.Wrap(unix.Renameat(s.dir, temporary, s.dir, s.name()), "name the segment")
 }
 
 // AttachSegment opens the segment that an earlier process left at Path. Memory that was being reserved or released when
-// that process died is given back. The error wraps fs.ErrNotExist, ErrStale, ErrCorrupt or ErrNewerFormat where that is
-// the reason; the file is never changed then.
+// that process died is given back. The error wraps fs.ErrNotExist, ErrInUse, ErrStale, ErrCorrupt or ErrNewerFormat where
+// that is the reason; the file is never changed then.
 func AttachSegment(o SegmentOptions) (*Segment, error) {
 	s, err := attachSegment(o)
 	return s, errors.Wrapf(err, "attach segment %s", o.Path)
@@ -135,20 +206,34 @@ func attachSegment(o SegmentOptions) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, st, err := openRegular(o.Path, unix.O_RDWR)
-	if err != nil {
-		return nil, err
-	}
-	s := &Segment{fd: fd, path: o.Path, limits: o.Limits}
-	if err := s.load(want, st.Size); err != nil {
+	s := &Segment{fd: -1, dir: -1, limits: o.Limits}
+	if err := s.attach(&o, want); err != nil {
 		_ = s.Close(false)
 		return nil, err
 	}
 	return s, nil
 }
 
+func (s *Segment) attach(o *SegmentOptions, want header) error {
+	if err := s.place(o); err != nil {
+		return err
+	}
+	if s.path == "" {
+		return errors.Wrap(fs.ErrNotExist, "no path")
+	}
+	fd, st, err := openRegular(s.dir, s.name(), unix.O_RDWR)
+	if err != nil {
+		return err
+	}
+	s.fd = fd
+	if err := s.takeLock(s.name()); err != nil {
+		return err
+	}
+	return s.load(want, o.Epochs, st.Size, o.DataBytes)
+}
+
 // load reads the header, maps the file, and gives back what is not recorded as reserved.
-func (s *Segment) load(want header, size int64) error {
+func (s *Segment) load(want header, epochs [][16]byte, size, dataBytes int64) error {
 	p := make([]byte, headerBytes)
 	n, err := unix.Pread(s.fd, p, 0)
 	if err != nil {
@@ -160,16 +245,22 @@ func (s *Segment) load(want header, size int64) error {
 	if s.header.storeID != want.storeID || s.header.bootID != want.bootID {
 		return errors.Wrapf(ErrStale, "segment of %v, wanted %v", &s.header, &want)
 	}
+	if s.header.format < ownedFormat {
+		return errors.Wrapf(ErrStale, "segment format %d, which does not say whose it is", s.header.format)
+	}
+	if !s.header.owner.SameDir(&want.owner) || !slices.Contains(epochs, s.header.owner.Epoch) {
+		return errors.Wrapf(ErrStale, "segment of directory %s, left at another epoch or by another directory", s.header.owner.Path)
+	}
 	s.layout = s.header.layout()
-	if size != s.layout.total {
-		return errors.Wrapf(ErrCorrupt, "file of %d bytes, its header says %d", size, s.layout.total)
+	if err := s.fit(size, roundUp(dataBytes, StepBytes)); err != nil {
+		return err
 	}
 	if err := s.mapAll(); err != nil {
 		return err
 	}
 	for _, r := range []Region{MetaRegion, DataRegion} {
 		for off, n := range s.runs(r, false) {
-			if err := punch(s.fd, s.layout.region[r].off+off, n); err != nil {
+			if err := s.vacate(r, off, n); err != nil {
 				return err
 			}
 		}
@@ -177,10 +268,36 @@ func (s *Segment) load(want header, size int64) error {
 	return nil
 }
 
+// fit makes the layout that of a file of size bytes, whose data region it extends to dataBytes if it can be.
+func (s *Segment) fit(size, dataBytes int64) error {
+	most := s.layout.region[DataRegion].size
+	data := size - s.layout.region[DataRegion].off
+	if data <= 0 || data > most || data%StepBytes != 0 {
+		return errors.Wrapf(ErrCorrupt, "file of %d bytes, its header says up to %d", size, s.layout.total)
+	}
+	s.layout.setData(data)
+	if dataBytes = min(dataBytes, most); dataBytes <= data {
+		return nil
+	}
+	s.layout.setData(dataBytes)
+	return setSize(s.fd, s.layout.total)
+}
+
+// vacate gives the memory behind a range back to the machine. Others may still look at a record in the meta region
+// without a lock: there they see zeros, where reading a hole of the file would take memory, or be a fault if there is none.
+func (s *Segment) vacate(r Region, off, n int64) error {
+	if r == MetaRegion {
+		if err := fence(s.region(r)[off : off+n]); err != nil {
+			return err
+		}
+	}
+	return punch(s.fd, s.layout.region[r].off+off, n)
+}
+
 func (s *Segment) mapAll() error {
 	mem, err := mapFile(s.fd, s.layout.total, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
-		return err
+		return limitError(err, "map the segment")
 	}
 	s.mem = mem
 	adviseHuge(mem[s.layout.region[MetaRegion].off:])
@@ -189,22 +306,49 @@ func (s *Segment) mapAll() error {
 }
 
 func (o *SegmentOptions) header() (header, error) {
-	h := header{storeID: o.StoreID, bootID: o.BootID}
+	h := header{format: headerFormat, storeID: o.StoreID, bootID: o.BootID, owner: o.Owner}
 	if h.bootID == "" {
-		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		id, err := BootID()
 		if err != nil {
-			return h, errors.Wrap(err, "boot id")
+			return h, err
 		}
-		h.bootID = strings.TrimSpace(string(id))
+		h.bootID = id
 	}
 	return h, nil
+}
+
+// BootID is the kernel's name of this boot.
+func BootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id)), errors.Wrap(err, "boot id")
+}
+
+// Owner returns who left the segment, or has it.
+func (s *Segment) Owner() Owner { return s.header.owner }
+
+// Own records who has the segment from now on. A process that dies within leaves the old record or the new one: the
+// kernel writes a page of tmpfs whole.
+func (s *Segment) Own(o Owner) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return os.ErrClosed
+	}
+	h := s.header
+	h.owner = o
+	if _, err := unix.Pwrite(s.fd, h.encode(), 0); err != nil {
+		return errors.Wrap(err, "record the owner of the segment")
+	}
+	s.header = h
+	return nil
 }
 
 // Data returns the data region. Only what is reserved may be touched: elsewhere a read may take memory that is not
 // counted, and a write may kill the process. Valid until Close.
 func (s *Segment) Data() []byte { return s.region(DataRegion) }
 
-// Meta returns the meta region, under the same terms as Data.
+// Meta returns the meta region, under the same terms as Data, except that what is not reserved reads as zeros that take
+// no memory.
 func (s *Segment) Meta() []byte { return s.region(MetaRegion) }
 
 func (s *Segment) region(r Region) []byte {
@@ -255,8 +399,13 @@ func (s *Segment) reservePart(r Region, off, n, wanted int64) error {
 		return err
 	}
 	mem, start := s.region(r)[off:off+n], s.layout.region[r].off+off
+	if r == MetaRegion {
+		if err := mapOver(mem, s.fd, start); err != nil {
+			return limitError(err, "map memory")
+		}
+	}
 	if err := populate(s.fd, mem, start, s.limits.sharedHugePages()); err != nil {
-		return err
+		return limitError(err, "take memory")
 	}
 	for at := off; at < off+n; at += StepBytes {
 		word, bit := s.bit(r, at)
@@ -281,7 +430,7 @@ func (s *Segment) release(r Region, off, n int64) error {
 		word, bit := s.bit(r, at)
 		atomic.AndUint64(word, ^bit)
 	}
-	return punch(s.fd, s.layout.region[r].off+off, n)
+	return s.vacate(r, off, n)
 }
 
 // Reserved yields the reserved ranges of a region as (offset, length), in ascending order, neighbours joined.
@@ -343,21 +492,37 @@ func (s *Segment) reserved(r Region, off int64) bool {
 func (s *Segment) Close(remove bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fd < 0 {
+	if s.fd < 0 && s.dir < 0 {
 		return os.ErrClosed
 	}
 	var first error
-	if remove && s.path != "" {
-		first = s.file.remove(s.path)
-	}
-	if s.mem != nil {
-		if err := unmapFile(s.mem); first == nil {
+	keep := func(err error) {
+		if first == nil {
 			first = err
 		}
 	}
-	if err := unix.Close(s.fd); first == nil {
-		first = errors.Wrap(err, "close segment")
+	if remove && s.path != "" && s.fd >= 0 {
+		keep(s.file.remove(s.dir, s.name()))
 	}
-	s.mem, s.fd = nil, -1
+	if s.mem != nil {
+		keep(unmapFile(s.mem))
+	}
+	if s.lock != nil {
+		keep(s.lock.Release())
+	}
+	if s.fd >= 0 {
+		keep(errors.Wrap(unix.Close(s.fd), "close segment"))
+	}
+	if s.home == nil && s.dir >= 0 {
+		_ = unix.Close(s.dir)
+	}
+	s.mem, s.lock, s.fd, s.dir = nil, nil, -1, -1
 	return first
+}
+
+// Named reports whether the file still has its name. One that was deleted goes with the process.
+func (s *Segment) Named() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.fd >= 0 && s.dir >= 0 && s.file.names(unix.AT_FDCWD, s.path)
 }

@@ -30,6 +30,7 @@ func testOptions(path string) SegmentOptions {
 	return SegmentOptions{
 		Path: path, DataBytes: 64 << 20, MetaBytes: 3 << 20, SlabBytes: 4 << 20,
 		StoreID: [16]byte{1, 2, 3}, BootID: "boot", Limits: MemLimits{Headroom: -1},
+		Owner: Owner{Dev: 1, Ino: 2, BornNs: 3, Epoch: [16]byte{4}}, Epochs: [][16]byte{{4}},
 	}
 }
 
@@ -167,7 +168,7 @@ func TestSegmentFileSystemFull(t *testing.T) {
 
 func segmentFileSystemFull(t *testing.T, huge string) {
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=700,size=8m"); err != nil {
 		t.Skipf("mount: %v", err)
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
@@ -309,7 +310,9 @@ func attachFilesAfterKill(t *testing.T, dir string) {
 		require.ErrorIs(t, err, ErrCorrupt)
 		f, err := set.Attach(id, 3<<20+5)
 		require.NoError(t, err)
-		require.Equal(t, "12345", string(f.Bytes()[3<<20:]))
+		mem, err := f.Pin()
+		require.NoError(t, err)
+		require.Equal(t, "12345", string(mem[3<<20:]))
 		require.Equal(t, id == 1, f.Sealed())
 		require.NoError(t, f.Close())
 	}
@@ -345,6 +348,11 @@ func TestAttachRefuses(t *testing.T) {
 		"other store":  {options: func(o *SegmentOptions) { o.StoreID[0]++ }, want: ErrStale},
 		"other boot":   {options: func(o *SegmentOptions) { o.BootID = "next boot" }, want: ErrStale},
 		"real boot":    {options: func(o *SegmentOptions) { o.BootID = "" }, want: ErrStale},
+		"other dir":    {options: func(o *SegmentOptions) { o.Owner.Ino++ }, want: ErrStale},
+		"other birth":  {options: func(o *SegmentOptions) { o.Owner.BornNs++ }, want: ErrStale},
+		"other epoch":  {options: func(o *SegmentOptions) { o.Epochs = [][16]byte{{5}, {6}} }, want: ErrStale},
+		"no epoch":     {options: func(o *SegmentOptions) { o.Epochs = nil }, want: ErrStale},
+		"no owner":     {file: func(p []byte) []byte { clear(p[120:4088]); return rehash(p, 8, 1) }, want: ErrStale},
 		"empty":        {file: func([]byte) []byte { return nil }, want: ErrCorrupt},
 		"half header":  {file: func(p []byte) []byte { return p[:2000] }, want: ErrCorrupt},
 		"truncated":    {file: func(p []byte) []byte { return p[:len(p)-1] }, want: ErrCorrupt},
@@ -438,6 +446,7 @@ func TestFlat(t *testing.T) {
 				require.NoError(t, file.Seal())
 				require.NoError(t, file.Remove())
 			}
+			require.NoError(t, f.Close())
 		}
 		_, err = AttachSegment(testOptions(filepath.Join(dir, "none")))
 		require.Error(t, err)

@@ -56,6 +56,12 @@ type Record struct {
 	OwnMtime  int64 // modification time of the own file, Unix nanoseconds; 0 = none
 }
 
+// Repaired says what a Repair found.
+type Repaired struct {
+	Damage error  // the error of Open
+	Backup string // the directory with a copy of the files as they were
+}
+
 // Catalog is durable metadata. All methods may be called concurrently; after Close they return ErrClosed.
 type Catalog interface {
 	// Apply makes all changes of b visible, or none. With sync it returns after b and everything applied before it

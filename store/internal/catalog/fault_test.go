@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -156,4 +157,63 @@ func TestFormat1(t *testing.T) {
 	_, err := Open(dir)
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.ErrorContains(t, err, markName)
+}
+
+// TestFileSizeLimit writes past RLIMIT_FSIZE in a process that would die of SIGXFSZ: an error that names the limit.
+func TestFileSizeLimit(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "c")
+	out, err := exec.Command("sh", "-c", `ulimit -f 64; trap - XFSZ; exec "$0" -test.run '^TestFileSizeLimitChild$' -test.v "$1"`, os.Args[0], dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "RLIMIT_FSIZE", "%s", out)
+	c, err := Open(dir)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+}
+
+func TestFileSizeLimitChild(t *testing.T) {
+	dir := os.Args[len(os.Args)-1]
+	if !filepath.IsAbs(dir) {
+		t.Skip("a part of TestFileSizeLimit")
+	}
+	c, err := Open(dir)
+	require.NoError(t, err)
+	defer c.Close()
+	for err == nil {
+		var b Batch
+		b.Put(&Record{Key: "k", Group: string(make([]byte, 4000))})
+		err = c.Apply(&b, false)
+	}
+	fmt.Println(err)
+}
+
+// TestFormat1Damage damages the log of a directory without a mark: a damaged record with a whole one behind it is damage, and
+// changes nothing; a damaged or cut last record is a torn end.
+func TestFormat1Damage(t *testing.T) {
+	master := filepath.Join(t.TempDir(), "c")
+	require.NoError(t, os.CopyFS(master, os.DirFS(filepath.Join("testdata", "format1"))))
+	logs, err := filepath.Glob(filepath.Join(master, "*.log"))
+	require.NoError(t, err)
+	require.Len(t, logs, 1)
+	p, err := os.ReadFile(logs[0])
+	require.NoError(t, err)
+	first := p[:logHeader+int(p[4])+int(p[5])<<8]
+	require.Equal(t, -1, checkBlock(first))
+	try := func(log []byte) error {
+		dir := filepath.Join(t.TempDir(), "c")
+		require.NoError(t, os.CopyFS(dir, os.DirFS(master)))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(logs[0])), log, 0o600))
+		before := contents(t, dir)
+		c, err := Open(dir)
+		if err != nil {
+			require.Equal(t, before, contents(t, dir), "Open of a refused directory wrote to it")
+			return err
+		}
+		return c.Close()
+	}
+	for at := range first {
+		bad := append(append([]byte(nil), first...), first...)
+		bad[at] ^= 4
+		require.ErrorIs(t, try(bad), ErrCorrupt, "byte %d", at)
+	}
+	require.NoError(t, try(p[:len(p)-3]), "a torn end")
 }

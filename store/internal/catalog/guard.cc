@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -271,7 +272,12 @@ class GuardedFile : public FSWritableFile {
  private:
   IOStatus Result(int bad) { return bad == 0 ? IOStatus::OK() : Failed(name_, errno); }
 
+  // A write past RLIMIT_FSIZE would raise SIGXFSZ, which ends a process that does not handle it.
   IOStatus Write(const char* p, size_t n) {
+    rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && size_ + n > limit.rlim_cur) {
+      return IOStatus::IOError(name_, "the limit of file sizes, RLIMIT_FSIZE (ulimit -f), is " + std::to_string(limit.rlim_cur));
+    }
     while (n > 0) {
       const ssize_t done = write(fd_, p, n);
       if (done < 0 && errno == EINTR) continue;

@@ -228,3 +228,47 @@ func checkBlock(p []byte) int {
 	}
 	return -1
 }
+
+// checkUnmarked is checkSynced for a directory without a mark, of format 1. There only the order tells: a whole record
+// behind a damaged one means that the damage is not the torn end of the log. Damage of the last record can't be told
+// from a torn end.
+func checkUnmarked(dir string) error {
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		return errors.WithStack(err)
+	}
+	for _, path := range logs {
+		p, err := os.ReadFile(path) // at most maxWALBytes or so, once in the life of a directory
+		if err != nil {
+			return errors.WithStack(err)
+		}
+		damaged := -1
+		for at := 0; at < len(p); at += logBlock {
+			block := p[at:min(at+logBlock, len(p))]
+			bad := checkBlock(block)
+			if damaged >= 0 && bad != 0 || bad >= 0 && holdsRecord(block[bad+1:], bad+1) {
+				return errors.Wrapf(ErrCorrupt, "%s: damaged at byte %d, whole records follow", path, max(damaged, at+max(bad, 0)))
+			}
+			if bad >= 0 && damaged < 0 {
+				damaged = at + bad
+			}
+		}
+	}
+	return nil
+}
+
+// holdsRecord says whether a whole record with a payload begins anywhere in p, the end of a block from offset on.
+func holdsRecord(p []byte, offset int) bool {
+	for at := 0; at+logHeader < len(p) && offset+at+logHeader < logBlock; at++ {
+		n := int(binary.LittleEndian.Uint16(p[at+4:]))
+		end := at + logHeader + n
+		if kind := p[at+6]; n == 0 || kind == 0 || kind > 4 || end > len(p) {
+			continue
+		}
+		crc := crc32.Checksum(p[at+6:end], castagnoli())
+		if binary.LittleEndian.Uint32(p[at:]) == (crc>>15|crc<<17)+0xa282ead8 {
+			return true
+		}
+	}
+	return false
+}

@@ -46,20 +46,28 @@ func (c *rocks) open(h how) error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return errors.WithStack(err)
 	}
-	marked, err := checkSynced(c.dir)
-	if err != nil {
-		return err
-	}
-	if err := peekFormat(c.dir, marked); err != nil {
-		return err
+	if !h.salvage {
+		marked, err := checkSynced(c.dir)
+		if err != nil {
+			return err
+		}
+		if !marked {
+			if err := checkUnmarked(c.dir); err != nil {
+				return err
+			}
+		}
+		if err := peekFormat(c.dir, marked); err != nil {
+			return err
+		}
 	}
 	if err := keepPrivate(c.dir); err != nil {
 		return explainOpen(c.dir, err)
 	}
+	var err error
 	if c.mu.db, err = openDatabase(c.dir, h); err != nil {
 		return explainOpen(c.dir, err)
 	}
-	if err = c.initFormat(c.mu.db); err == nil {
+	if err = c.initFormat(c.mu.db, h.salvage); err == nil {
 		err = c.dropLogs(c.mu.db)
 	}
 	if err != nil {
@@ -148,13 +156,16 @@ func readFormat(db *database) (uint32, error) {
 
 // initFormat marks a new database, or one of an older format, which differs in nothing that has to be changed. The mark is
 // synced before anything else is written, and what survives a crash is a prefix, so records without a mark are not ours or
-// not whole.
-func (c *rocks) initFormat(db *database) error {
+// not whole; a salvage takes them all the same.
+func (c *rocks) initFormat(db *database, salvage bool) error {
 	version, err := readFormat(db)
+	if salvage && errors.Is(err, ErrCorrupt) {
+		version, err = 0, nil
+	}
 	if err != nil || version == FormatVersion {
 		return err
 	}
-	if version == 0 {
+	if version == 0 && !salvage {
 		if err := checkNoEntries(db); err != nil {
 			return err
 		}

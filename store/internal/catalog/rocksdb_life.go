@@ -91,7 +91,7 @@ func checkRoom(dir string) error {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return errors.Wrapf(err, "statfs %s", dir)
 	}
-	if free := int64(fs.Bavail) * int64(fs.Bsize); free < need {
+	if free := int64(fs.Bavail) * int64(fs.Bsize); fs.Blocks > 0 && free < need { // a file system may not say: all zero
 		return errors.Wrapf(ErrNoSpace, "%d bytes free in %s, need %d to open", free, dir, need)
 	}
 	return nil

@@ -20,6 +20,8 @@ import (
 
 const childDir = "MOONCAKE_DIRLOCK_TEST_DIR" // set in a child: the directory it shall lock
 
+const childInherits = "MOONCAKE_DIRLOCK_TEST_INHERITS" // set in a child: it starts one that inherits its descriptors
+
 // TestMain lets the test binary be the other process: it says what came of Acquire, and holds on until its input ends.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(childDir)
@@ -27,6 +29,14 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	l, err := Acquire(dir)
+	if l != nil && os.Getenv(childInherits) != "" {
+		// What a forked child has of its parent: the descriptors, not the mappings.
+		heir := exec.Command("cat")
+		heir.Stdin, heir.ExtraFiles = os.Stdin, []*os.File{l.handle, l.file}
+		if err := heir.Start(); err != nil {
+			panic(err)
+		}
+	}
 	fmt.Println("result:", err)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	if l != nil {
@@ -176,4 +186,112 @@ func TestConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 	require.Positive(t, won.Load())
+}
+
+// TestOtherCodeOpensFiles does in the process of the holder what a backup or a scanner does, and worse.
+func TestOtherCodeOpensFiles(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "a")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	l, err := Acquire(dir)
+	require.NoError(t, err)
+	refused := func(dir string) {
+		t.Helper()
+		c := start(t, dir, nil)
+		require.Contains(t, c.result, fmt.Sprintf("held by process %d", os.Getpid()))
+		require.NoError(t, c.stdin.Close())
+		require.NoError(t, c.cmd.Wait())
+	}
+	_, err = os.ReadFile(filepath.Join(dir, fileName))
+	require.NoError(t, err)
+	refused(dir)
+	handle, err := os.Open(dir)
+	require.NoError(t, err)
+	require.NoError(t, handle.Close())
+	refused(dir)
+	require.NoError(t, os.Rename(filepath.Join(dir, fileName), filepath.Join(dir, "moved")))
+	refused(dir)
+	require.NoFileExists(t, filepath.Join(dir, fileName), "a directory that is taken is not given a new lock file")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, fileName), nil, 0o600))
+	refused(dir)
+	text, err := os.ReadFile(filepath.Join(dir, "moved"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, fileName), text, 0o600))
+	refused(dir) // a copy of the lock file proves nothing
+	require.NoError(t, os.Rename(dir, filepath.Join(parent, "b")))
+	refused(filepath.Join(parent, "b"))
+	_, err = Acquire(filepath.Join(parent, "b"))
+	require.ErrorIs(t, err, ErrHeld)
+	require.NoError(t, l.Release())
+	l, err = Acquire(filepath.Join(parent, "b"))
+	require.NoError(t, err)
+	require.NoError(t, l.Release())
+}
+
+// TestForkedChildOutlivesHolder kills a holder whose descriptors live on in a child.
+func TestForkedChildOutlivesHolder(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(childInherits, "1")
+	c := start(t, dir, nil)
+	require.NoError(t, os.Unsetenv(childInherits))
+	require.Equal(t, "<nil>", c.result)
+	_, err := Acquire(dir)
+	require.ErrorIs(t, err, ErrHeld)
+	require.NoError(t, c.cmd.Process.Kill())
+	_, err = c.cmd.Process.Wait()
+	require.NoError(t, err)
+	// c.stdin is still open: the heir lives.
+	handle, err := os.Open(dir)
+	require.NoError(t, err)
+	require.ErrorIs(t, unix.Flock(int(handle.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+	require.NoError(t, handle.Close())
+	l, err := Acquire(dir)
+	require.NoError(t, err)
+	other := start(t, dir, nil)
+	require.Contains(t, other.result, fmt.Sprintf("held by process %d", os.Getpid()))
+	require.NoError(t, other.stdin.Close())
+	require.NoError(t, l.Release())
+	require.NoError(t, c.stdin.Close())
+}
+
+// TestEarlierVersions checks that the record lock of an earlier version keeps us out, and ours keeps it out.
+func TestEarlierVersions(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Acquire(dir)
+	require.NoError(t, err)
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs python3 as the other process")
+	}
+	const script = `
+import fcntl, sys
+f = open(sys.argv[1], "r+")
+try:
+    fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print("locked", flush=True)
+    sys.stdin.read()
+except OSError:
+    print("refused", flush=True)
+`
+	out, err := exec.Command(python, "-c", script, l.path).Output()
+	require.NoError(t, err)
+	require.Equal(t, "refused\n", string(out))
+	require.NoError(t, l.Release())
+	cmd := exec.Command(python, "-c", script, l.path)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "locked\n", line)
+	_, err = Acquire(dir)
+	require.ErrorIs(t, err, ErrHeld)
+	require.ErrorContains(t, err, fmt.Sprintf("held by process %d", cmd.Process.Pid))
+	require.NoError(t, stdin.Close())
+	require.NoError(t, cmd.Wait())
+	l, err = Acquire(dir)
+	require.NoError(t, err)
+	require.NoError(t, l.Release())
 }

@@ -9,8 +9,17 @@ type Authority interface {
 	Reserve(now int64, q ReserveRequest) (Object, error)
 	Renew(now int64, r Ref, gen uint64) error
 	Commit(now int64, r Ref, gen, digest uint64, loc Loc) (Replaced, error)
+	Inherited(r Ref, gen uint64) (Inherited, error)
+	CommitAs(now int64, r Ref, gen, digest uint64, loc Loc, as Inherited) (Replaced, error)
 	Abort(r Ref, gen uint64) error
 	Link(now int64, q LinkRequest) (Object, error)
+	ReserveLink(now int64, q LinkRequest) (Object, error)
+	StatReserved(r Ref, gen uint64) (Object, error)
+	CommitLink(r Ref, gen uint64) error
+	Leaving(k Key) bool
+	Forgotten(k Key)
+	AllForgotten()
+	AbortLink(now int64, r Ref, gen uint64) (Replaced, error)
 
 	// Reading.
 	Acquire(now int64, k Key, ttl int64) (Object, error)

@@ -33,5 +33,7 @@
 // readers there can be freed. Scans, and commands that name a record by its ref, look at it first without any lock
 // (memory.glance), and then ask the index under the lock of the shard that its hash names whether the ref still is
 // that record. Group membership is guarded by the shard lock of the group's record, the chain of
-// links by that of the owner's.
+// links by that of the owner's. No command holds locks for longer than a few records take: what concerns all members of a
+// group goes through them in steps (walk), and a group is removed in one instant by a change of its record, after which no
+// look-up finds a member, whether or not its record has been taken away yet.
 package master

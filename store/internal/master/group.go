@@ -1,6 +1,7 @@
 package master
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/kvcache-ai/mooncake-go/store/internal/lane"
@@ -8,9 +9,10 @@ import (
 )
 
 // A group is a record of its own in the index, in state groupState: its key is the group's name, next is its first
-// member, chain the number of members, ssdFile counts membership changes, lease is the lease that all members share.
-// It exists as long as it has members. All of it, and the next and prev of the members, is guarded by the lock of
-// the group's shard.
+// member, chain the number of members, ssdFile counts membership changes, ssdOff the members that are reservations,
+// lease is the lease that all members share. It exists as long as it has members. All of it, and the next and prev of
+// the members, is guarded by the lock of the group's shard; word and lease change by atomic operations too. Commands
+// that concern all members go through them by a walk.
 
 // lockForReserve locks the shards of a key and, if it is to join one, of its group, which is made if need be.
 func (m *Master) lockForReserve(h uint64, q *ReserveRequest) (l locks, g Ref, err error) {
@@ -61,6 +63,10 @@ func (m *Master) join(g, r Ref, rec *record) {
 	grp.next = r
 	grp.chain++
 	grp.ssdFile++
+	if stateOf(loadWord(rec)) == Reserved {
+		grp.ssdOff++
+	}
+	m.eachWalk(g, func(w *walk) { w.changed = true })
 }
 
 // leave takes a record out of its group, if it has one, and the group away with its last member.
@@ -80,10 +86,25 @@ func (m *Master) leave(r Ref, rec *record) {
 	}
 	// Readers that got here before the removal go on under the lease that the group had.
 	raiseLease(rec, atomic.LoadInt64(&grp.lease))
+	m.eachWalk(g, func(w *walk) {
+		if w.at == r {
+			w.at = rec.next
+		}
+	})
 	rec.group, rec.next, rec.prev = 0, 0, 0
+	if stateOf(loadWord(rec)) == Reserved {
+		grp.ssdOff--
+	}
 	grp.chain--
 	grp.ssdFile++
 	m.dropIfEmpty(g)
+}
+
+// committedMember counts a reservation off that was committed.
+func (m *Master) committedMember(rec *record) {
+	if rec.group != 0 {
+		m.mem.at(rec.group).ssdOff--
+	}
 }
 
 func (m *Master) dropIfEmpty(g Ref) {
@@ -97,76 +118,25 @@ func (m *Master) dropIfEmpty(g Ref) {
 	s := m.index.shardOf(grp.hash)
 	s.remove(grp.hash, g)
 	s.usage.groups--
+	m.eachWalk(g, func(w *walk) { w.g = 0 })
 	atomic.StoreUint64(&grp.word, uint64(Free))
 	m.pool.release(g)
 }
 
-// openGroup locks the shards of a group, all its members and their owners, and lists the members, newest first. g is 0
-// when there is no such group; the group's shard is locked either way.
-func (m *Master) openGroup(k Key) (l locks, g Ref, members []Ref) {
-	gh := groupHash(m.index.hash(k.Tenant, k.Name))
-	s := m.index.shardOf(gh)
-	return m.openGroupAs(gh, func() Ref {
-		g, _ := m.index.groupOf(s, gh, k.Tenant, k.Name)
-		return g
-	})
-}
-
-// openGroupRef is openGroup for a group that was found without a lock.
-func (m *Master) openGroupRef(g Ref, gen uint64) (l locks, found Ref, members []Ref) {
-	gh, _ := m.peek(g, gen)
-	return m.openGroupAs(gh, func() Ref {
-		if !m.index.shardOf(gh).holds(gh, g) {
-			return 0
-		}
-		if grp := m.mem.at(g); grp.gen != gen || stateOf(loadWord(grp)) != groupState {
-			return 0
-		}
-		return g
-	})
-}
-
-func (m *Master) openGroupAs(gh uint64, find func() Ref) (l locks, g Ref, members []Ref) {
-	l = m.index.only(gh)
-	for {
-		l.lock()
-		if g = find(); g == 0 {
-			return l, 0, nil
-		}
-		// Members can't leave while the group's shard is held, so their hashes can be read; the links among them
-		// can't either, so their owners stay.
-		wider := l
-		members = members[:0]
-		for r := m.mem.at(g).next; r != 0; r = m.mem.at(r).next {
-			rec := m.mem.at(r)
-			members = append(members, r)
-			wider = wider.with(rec.hash)
-			if rec.target != 0 {
-				wider = wider.with(m.mem.at(rec.target).hash)
-			}
-		}
-		if wider.n == l.n {
-			return l, g, members
-		}
-		l.unlock()
-		l = wider
-	}
-}
-
 // Group lists the committed members of a group, by name.
 func (m *Master) Group(k Key) ([]string, error) {
-	l, g, members := m.openGroup(k)
-	defer l.unlock()
-	if g == 0 {
+	w := m.walkGroup(k)
+	var names []string
+	m.eachMember(w, func(r Ref, rec *record) bool {
+		if stateOf(loadWord(rec)) == Committed {
+			names = append(names, string(m.mem.name(r, rec)))
+		}
+		return true
+	})
+	if !m.endWalk(w) {
 		return nil, status.NotGroup
 	}
-	var names []string
-	for i := len(members) - 1; i >= 0; i-- { // oldest first
-		rec := m.mem.at(members[i])
-		if stateOf(loadWord(rec)) == Committed {
-			names = append(names, string(m.mem.name(members[i], rec)))
-		}
-	}
+	slices.Reverse(names) // oldest first
 	return names, nil
 }
 
@@ -188,6 +158,9 @@ func (m *Master) Pin(k Key, p PinRequest) (changed bool, err error) {
 }
 
 func (m *Master) pinRecord(s *shard, rec *record, p PinRequest) (changed bool) {
+	if rec.group != 0 {
+		m.eachWalk(rec.group, func(w *walk) { w.changed = true })
+	}
 	if p.SoftUntil != nil && rec.softUntil != *p.SoftUntil {
 		rec.softUntil = *p.SoftUntil
 		changed = true
@@ -205,22 +178,19 @@ func (m *Master) pinRecord(s *shard, rec *record, p PinRequest) (changed bool) {
 	return true
 }
 
-// PinGroup changes the pins of all committed members in one step and returns the names of those that changed.
+// PinGroup changes the pins of all committed members with one command and returns the names of those that changed. An
+// eviction, which needs them all without a pin, sees either what was before the command or what is after it.
 func (m *Master) PinGroup(k Key, p PinRequest) ([]string, error) {
-	l, g, members := m.openGroup(k)
-	defer l.unlock()
-	if g == 0 {
-		return nil, status.NotGroup
-	}
+	w := m.walkGroup(k)
 	var names []string
-	for _, r := range members {
-		rec := m.mem.at(r)
-		if stateOf(loadWord(rec)) != Committed {
-			continue
-		}
-		if m.pinRecord(m.index.shardOf(rec.hash), rec, p) {
+	m.eachMember(w, func(r Ref, rec *record) bool {
+		if stateOf(loadWord(rec)) == Committed && m.pinRecord(m.index.shardOf(rec.hash), rec, p) {
 			names = append(names, string(m.mem.name(r, rec)))
 		}
+		return true
+	})
+	if !m.endWalk(w) {
+		return nil, status.NotGroup
 	}
 	return names, nil
 }

@@ -24,7 +24,8 @@ type shard struct {
 	used  int
 	tab   atomic.Pointer[table] // slots are written under mu, and read without it only to warm the cache
 	usage usage
-	_     [128]byte // an odd number of cache lines in all: else the first ones of all shards share an eighth of the cache
+	walks []*walk   // of groups whose record is here
+	_     [104]byte // an odd number of cache lines in all: else the first ones of all shards share an eighth of the cache
 }
 
 type table struct{ slots []uint64 }
@@ -150,6 +151,11 @@ func (s *shard) holds(h uint64, r Ref) bool {
 
 // find calls fn for the records of a key until it returns true. The caller holds the shard's lock.
 func (x *index) find(s *shard, h uint64, tenant, name string, fn func(Ref, *record, uint64) bool) {
+	x.each(s, h, tenant, name, func(r Ref, rec *record) bool { return !x.wentWithGroup(rec) && fn(r, rec, loadWord(rec)) })
+}
+
+// each is find that also sees what was removed with its group.
+func (x *index) each(s *shard, h uint64, tenant, name string, fn func(Ref, *record) bool) {
 	slots := s.slots()
 	if len(slots) == 0 {
 		return
@@ -162,10 +168,15 @@ func (x *index) find(s *shard, h uint64, tenant, name string, fn func(Ref, *reco
 		}
 		r := Ref(slot)
 		rec := x.mem.at(r)
-		if x.same(r, rec, tenant, name) && fn(r, rec, loadWord(rec)) {
+		if x.same(r, rec, tenant, name) && fn(r, rec) {
 			return
 		}
 	}
+}
+
+// wentWithGroup reports whether an object was removed with its group, which may not have come to its record yet.
+func (x *index) wentWithGroup(rec *record) bool {
+	return rec.group != 0 && stateOf(loadWord(x.mem.at(rec.group))) == goneGroup
 }
 
 func (x *index) same(r Ref, rec *record, tenant, name string) bool {
@@ -187,7 +198,7 @@ func (x *index) committed(s *shard, h uint64, tenant, name string) (Ref, *record
 		}
 		r := Ref(slot)
 		rec := x.mem.at(r)
-		if stateOf(loadWord(rec)) == Committed && x.same(r, rec, tenant, name) {
+		if stateOf(loadWord(rec)) == Committed && x.same(r, rec, tenant, name) && !x.wentWithGroup(rec) {
 			return r, rec
 		}
 	}
@@ -207,7 +218,7 @@ func (x *index) sibling(s *shard, h uint64, rec Ref) (Ref, *record) {
 		}
 		other := x.mem.at(r)
 		if stateOf(loadWord(other)) == Committed && bytes.Equal(x.mem.name(r, other), name) &&
-			bytes.Equal(x.mem.tenant(r, other), tenant) {
+			bytes.Equal(x.mem.tenant(r, other), tenant) && !x.wentWithGroup(other) {
 			return r, other
 		}
 	}
@@ -297,7 +308,7 @@ func (x *index) again(s *shard, p *probe, tenant, name string) *record {
 	}
 	r := Ref(p.slot)
 	rec := x.mem.at(r)
-	if stateOf(loadWord(rec)) != Committed || !x.same(r, rec, tenant, name) {
+	if stateOf(loadWord(rec)) != Committed || !x.same(r, rec, tenant, name) || x.wentWithGroup(rec) {
 		return nil
 	}
 	return rec

@@ -143,7 +143,7 @@ func TestPoolClasses(t *testing.T) {
 func TestPoolAgainstMap(t *testing.T) {
 	r := seeded(t)
 	p := newPool(make(memory, 4<<20))
-	p.grow(4 << 20)
+	p.add(0, 4<<20)
 	live := map[Ref]int64{}
 	taken := map[Ref]Ref{} // unit to record
 	for step := range 30_000 {
@@ -178,7 +178,13 @@ func TestPoolAgainstMap(t *testing.T) {
 	}
 	free, usable := p.room()
 	require.GreaterOrEqual(t, int(free), int(usable)-1-len(classSizes)*poolStripes, "pages are not given back")
-	require.Equal(t, int64(p.limit())*pageBytes-int64(len(p.pages.free))*pageBytes, p.used())
+	require.Equal(t, int64(usable-free)*pageBytes, p.used())
+	p.trim()
+	require.Zero(t, p.used(), "trim gives every page back")
+	off, ok := p.takeStep(0, true)
+	require.False(t, ok, "the last step ends in pages that are never used: %d", off)
+	off, ok = p.takeStep(0, false)
+	require.False(t, ok, "the first step holds page 0: %d", off)
 }
 
 func dropRecord(p *pool, r Ref, size int64, live map[Ref]int64, taken map[Ref]Ref) {
@@ -193,20 +199,20 @@ func dropRecord(p *pool, r Ref, size int64, live map[Ref]int64, taken map[Ref]Re
 func TestPoolGrows(t *testing.T) {
 	p := newPool(make(memory, 1<<20))
 	require.Zero(t, p.alloc(100, 0), "nothing is usable yet")
-	p.grow((slackPages + 2) * pageBytes) // one page
+	p.add(0, 2*pageBytes) // one page
 	require.NotZero(t, p.alloc(100, 0))
 	require.Zero(t, p.alloc(1000, 0))
-	p.grow(1 << 20)
-	p.grow(1) // never shrinks
+	p.add(0, 1<<20)
+	p.add(0, 1) // never shrinks
 	require.NotZero(t, p.alloc(1000, 0))
-	p.grow(1 << 40) // more than there is
+	p.add(0, 1<<40) // more than there is
 	_, usable := p.room()
-	require.EqualValues(t, 1<<20/pageBytes-slackPages, usable)
+	require.EqualValues(t, 1<<20/pageBytes-slackPages-1, usable)
 }
 
 func TestPoolConcurrently(t *testing.T) {
 	p := newPool(make(memory, 4<<20))
-	p.grow(4 << 20)
+	p.add(0, 4<<20)
 	var wg sync.WaitGroup
 	for g := range uint32(4) {
 		wg.Go(func() {

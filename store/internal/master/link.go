@@ -23,7 +23,16 @@ type LinkRequest struct {
 }
 
 // Link commits the second key at once. The result describes it, with the replicas of its owner.
-func (m *Master) Link(now int64, q LinkRequest) (Object, error) {
+func (m *Master) Link(now int64, q LinkRequest) (Object, error) { return m.link(now, q, Committed) }
+
+// ReserveLink is Link in two steps: the link shares the owner's bytes and keeps them, but nobody sees it before
+// CommitLink. AbortLink ends it. Its key is taken until then: nobody waits for a caller between the two, so no time
+// ends it. An owner that has no replica on the SSD tier may get one meanwhile; the result says what it had.
+func (m *Master) ReserveLink(now int64, q LinkRequest) (Object, error) {
+	return m.link(now, q, Reserved)
+}
+
+func (m *Master) link(now int64, q LinkRequest, as State) (Object, error) {
 	rq := ReserveRequest{Key: q.Key, Size: 1, Group: q.Group, SoftUntil: q.SoftUntil, HardPin: q.HardPin,
 		Durable: q.Durable, Placement: OnSSD}
 	if err := m.check(&rq); err != nil {
@@ -41,14 +50,14 @@ func (m *Master) Link(now int64, q LinkRequest) (Object, error) {
 		m.sawGen(q.Gen)
 		m.mem.at(r).gen = q.Gen
 	}
-	o, err := m.linkTo(now, h, r, &q, &rq)
+	o, err := m.linkTo(now, h, r, &q, &rq, as)
 	if err != nil {
 		m.discard(r)
 	}
 	return o, err
 }
 
-func (m *Master) linkTo(now int64, h uint64, r Ref, q *LinkRequest, rq *ReserveRequest) (Object, error) {
+func (m *Master) linkTo(now int64, h uint64, r Ref, q *LinkRequest, rq *ReserveRequest, as State) (Object, error) {
 	l, owner, err := m.lockLink(h, q)
 	if err != nil {
 		return Object{}, err
@@ -77,8 +86,49 @@ func (m *Master) linkTo(now int64, h uint64, r Ref, q *LinkRequest, rq *ReserveR
 	atomic.StoreInt64(&rec.lease, 0)
 	m.mem.seal(r, rec)
 	s.insert(h, r)
-	atomic.StoreUint64(&rec.word, with(loadWord(rec)|FlagLink, Committed))
-	s.usage.add(rec, loadWord(rec), 1)
+	atomic.StoreUint64(&rec.word, with(loadWord(rec)|FlagLink, as))
+	if as == Committed {
+		m.committedMember(rec)
+		s.usage.add(rec, loadWord(rec), 1)
+	}
+	return m.object(r, rec, loadWord(rec)), nil
+}
+
+// CommitLink makes a reserved link visible. If a put took the key meanwhile it is status.Exists: then AbortLink is due.
+func (m *Master) CommitLink(r Ref, gen uint64) error {
+	l, h, rec, err := m.reservation(r, gen)
+	if err != nil {
+		return err
+	}
+	defer l.unlock()
+	if _, other := m.index.sibling(m.index.shardOf(h), h, r); other != nil {
+		return wrapf(status.Exists, "link %.64q", m.mem.name(r, rec))
+	}
+	setState(rec, Committed)
+	m.committedMember(rec)
+	m.index.shardOf(h).usage.add(rec, loadWord(rec), 1)
+	return nil
+}
+
+// AbortLink ends a reserved link. What the catalogue may know of it is in the result, as from Remove.
+func (m *Master) AbortLink(now int64, r Ref, gen uint64) (Replaced, error) {
+	l, h, rec, err := m.reservation(r, gen)
+	if err != nil {
+		return Replaced{}, err
+	}
+	defer l.unlock()
+	s := m.index.shardOf(h)
+	s.usage.add(rec, loadWord(rec), 1) // which the end takes off
+	return m.removeLocked(now, s, h, r, rec), nil
+}
+
+// StatReserved describes a reserved link, with the replicas that its owner has now.
+func (m *Master) StatReserved(r Ref, gen uint64) (Object, error) {
+	l, _, rec, err := m.reservation(r, gen)
+	if err != nil {
+		return Object{}, err
+	}
+	defer l.unlock()
 	return m.object(r, rec, loadWord(rec)), nil
 }
 
@@ -152,6 +202,9 @@ func (m *Master) pinnedByLink(now int64, rec *record) (hard, soft bool) {
 	}
 	return hard, soft
 }
+
+// NameOf is the key of a record that is pinned, or that a link of the caller keeps.
+func (m *Master) NameOf(r Ref) string { return string(m.mem.name(r, m.mem.at(r))) }
 
 // OwnerName is the key under which a link's bytes were put.
 func (m *Master) OwnerName(k Key) string {

@@ -36,6 +36,8 @@ type Master struct {
 		sync.Mutex
 		gens map[Ref]uint64
 	}
+	departures departures
+
 	reading atomic.Int64  // retired records that were not freed at once
 	swept   atomic.Uint32 // the page that the last sweep ended with
 }
@@ -49,18 +51,10 @@ type waiter struct {
 func New(opts Options) *Master {
 	m := &Master{opts: opts, mem: opts.Records}
 	m.orphans.gens = make(map[Ref]uint64)
+	m.departures.counts = make([]atomic.Int32, departureCounts)
 	m.index = newIndex(m.mem, opts.Shards)
 	m.pool = newPool(m.mem)
 	return m
-}
-
-// GrowRecords lets records use the first n bytes of Options.Records.
-func (m *Master) GrowRecords(n int64) { m.pool.grow(n) }
-
-// RecordRoom reports how many bytes of records can still be made, and how many are usable in all.
-func (m *Master) RecordRoom() (free, usable int64) {
-	f, u := m.pool.room()
-	return int64(f) * pageBytes, int64(u) * pageBytes
 }
 
 // Mount adds a segment to place replicas in. id is at most 255.

@@ -65,15 +65,18 @@ func classOf(size int64) int {
 	return -1
 }
 
-// pool hands out records. usable is how much of mem may be touched; Grow raises it.
+// pool hands out records.
 type pool struct {
 	mem memory
 
 	pages struct {
-		sync.Mutex // guards free and the order of changes; bump and usable may be read without it
-		free       []uint32
-		bump       atomic.Uint32 // first page never used
-		usable     atomic.Uint32 // pages that may be touched
+		sync.Mutex
+		steps []step
+		low   int           // no step below has a free page
+		count int           // pages that may be touched
+		free  int           // of these, pages that no class has
+		whole atomic.Int64  // steps whose pages are all free
+		limit atomic.Uint32 // see pool.limit
 	}
 	classes [][poolStripes]classList
 }
@@ -86,7 +89,7 @@ type classList struct {
 
 func newPool(mem memory) *pool {
 	p := &pool{mem: mem, classes: make([][poolStripes]classList, len(classSizes))}
-	p.pages.bump.Store(1) // page 0 holds Ref 0
+	p.pages.limit.Store(1)
 	return p
 }
 
@@ -97,22 +100,6 @@ func pageOf(r Ref) uint32 { return r / refsPerPage }
 // slackPages at the end of the memory are never used, so that the key of a record that is being freed under a scan
 // can be read, whatever length it claims.
 const slackPages = 3
-
-// grow lets the pool touch the first n bytes of its memory.
-func (p *pool) grow(n int64) {
-	n = min(n, int64(len(p.mem)))/pageBytes - slackPages
-	p.pages.Lock()
-	p.pages.usable.Store(max(p.pages.usable.Load(), uint32(max(n, 0))))
-	p.pages.Unlock()
-}
-
-// room reports the pages that could still be taken and the pages that are usable at all.
-func (p *pool) room() (free, usable uint32) {
-	p.pages.Lock()
-	defer p.pages.Unlock()
-	usable = p.pages.usable.Load()
-	return uint32(len(p.pages.free)) + usable - min(p.pages.bump.Load(), usable), usable
-}
 
 // alloc gives a record of at least size bytes, zeroed up to its header, or 0 when the pool needs to grow.
 func (p *pool) alloc(size int64, stripe uint32) Ref {
@@ -165,26 +152,8 @@ func (p *pool) release(r Ref) {
 	}
 	list.Unlock()
 	if empty {
-		p.pages.Lock()
-		p.pages.free = append(p.pages.free, n)
-		p.pages.Unlock()
+		p.putPage(n)
 	}
-}
-
-func (p *pool) takePage() uint32 {
-	p.pages.Lock()
-	defer p.pages.Unlock()
-	if k := len(p.pages.free); k > 0 {
-		n := p.pages.free[k-1]
-		p.pages.free = p.pages.free[:k-1]
-		return n
-	}
-	n := p.pages.bump.Load()
-	if n >= p.pages.usable.Load() {
-		return 0
-	}
-	p.pages.bump.Store(n + 1)
-	return n
 }
 
 func (p *pool) pushPage(list *classList, n uint32, pg *page) {
@@ -213,16 +182,6 @@ func recordRef(n uint32, i, size int64) Ref {
 	return Ref((int64(n)*pageBytes + pageHeader + i*size) / refUnit)
 }
 
-// used is the bytes of the pages that hold records or did so since the pool last grew.
-func (p *pool) used() int64 {
-	p.pages.Lock()
-	defer p.pages.Unlock()
-	return (int64(p.pages.bump.Load()) - int64(len(p.pages.free))) * pageBytes
-}
-
-// limit is one more than the last page that may hold records.
-func (p *pool) limit() uint32 { return p.pages.bump.Load() }
-
 // glance copies the header of a page that others may be changing; see memory.glance.
 //
 //go:norace
@@ -239,7 +198,7 @@ func (pg *page) records() uint32 {
 // isRecord reports whether r is where a record of its page starts. Only for Restore: the page must not change.
 func (p *pool) isRecord(r Ref) bool {
 	n := pageOf(r)
-	if n == 0 || n >= p.pages.usable.Load() {
+	if !p.has(n) {
 		return false
 	}
 	pg := p.page(n)

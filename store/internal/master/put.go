@@ -99,7 +99,7 @@ func (m *Master) conflict(now int64, s *shard, h uint64, q *ReserveRequest) (sta
 		switch {
 		case stateOf(w) == Committed && (w&FlagLink != 0 || readable(w)):
 			err = status.Exists
-		case stateOf(w) == Reserved && now-atomic.LoadInt64(&rec.lease) < int64(m.opts.DiscardTimeout):
+		case stateOf(w) == Reserved && (w&FlagLink != 0 || now-atomic.LoadInt64(&rec.lease) < int64(m.opts.DiscardTimeout)):
 			err = wrapf(status.Exists, "put %.64q: somebody else is writing it", q.Name)
 		case stateOf(w) == Reserved:
 			stale, gen = r, rec.gen
@@ -131,7 +131,7 @@ func (m *Master) takeOver(now int64, r Ref, gen uint64) {
 	}
 	defer l.unlock()
 	start := atomic.LoadInt64(&rec.lease)
-	if now-start < int64(m.opts.DiscardTimeout) {
+	if loadWord(rec)&FlagLink != 0 || now-start < int64(m.opts.DiscardTimeout) {
 		return
 	}
 	s := m.index.shardOf(h)
@@ -323,6 +323,16 @@ func (m *Master) Renew(now int64, r Ref, gen uint64) error {
 // put is in Replaced. A replacing commit that comes after a newer generation succeeds and is itself what was
 // replaced.
 func (m *Master) Commit(now int64, r Ref, gen, digest uint64, loc Loc) (Replaced, error) {
+	return m.commit(now, r, gen, digest, loc, nil)
+}
+
+// CommitAs is Commit for an object that is recorded already as it will be. If the old object has changed since, so that
+// the record would be wrong, it is status.Busy, and the reservation stays.
+func (m *Master) CommitAs(now int64, r Ref, gen, digest uint64, loc Loc, as Inherited) (Replaced, error) {
+	return m.commit(now, r, gen, digest, loc, &as)
+}
+
+func (m *Master) commit(now int64, r Ref, gen, digest uint64, loc Loc, as *Inherited) (Replaced, error) {
 	l, h, rec, err := m.reservation(r, gen)
 	if err != nil {
 		m.dropWriterPin(r, gen)
@@ -350,6 +360,9 @@ func (m *Master) Commit(now int64, r Ref, gen, digest uint64, loc Loc) (Replaced
 		oldRef, old = m.index.sibling(s, h, r)
 	}
 	defer l.unlock()
+	if as != nil && (old == nil || old.gen < rec.gen) && !as.samePins(m.inherited(rec, old)) {
+		return Replaced{}, status.Busy
+	}
 	return m.commitLocked(now, s, h, r, oldRef, digest, loc)
 }
 
@@ -373,11 +386,9 @@ func (m *Master) commitLocked(now int64, s *shard, h uint64, r, oldRef Ref, dige
 	if old != nil && old.gen > rec.gen {
 		return m.supersededLocked(s, h, r, rec), nil
 	}
-	if old != nil && loadWord(rec)&FlagReplace != 0 {
-		setFlags(rec, loadWord(old)&FlagHardPin)
-		if rec.softUntil == 0 {
-			rec.softUntil = old.softUntil
-		}
+	in := m.inherited(rec, old)
+	if rec.softUntil = in.SoftUntil; in.HardPin {
+		setFlags(rec, FlagHardPin)
 	}
 	m.publish(now, s, r, rec)
 	if old == nil {
@@ -402,6 +413,7 @@ func (m *Master) publish(now int64, s *shard, r Ref, rec *record) {
 			break
 		}
 	}
+	m.committedMember(rec)
 	s.usage.add(rec, loadWord(rec), 1)
 }
 
@@ -409,7 +421,8 @@ func (m *Master) publish(now int64, s *shard, r Ref, rec *record) {
 func (m *Master) supersededLocked(s *shard, h uint64, r Ref, rec *record) Replaced {
 	out := Replaced{Gen: rec.gen, Size: rec.size, Durable: loadWord(rec)&FlagDurable != 0}
 	if loadWord(rec)&FlagSSD != 0 {
-		atomic.AddUint64(&rec.word, oneReader)
+		pin(rec)
+		m.departures.of(h).Add(1)
 		out.Pinned = r
 	}
 	m.endReservation(s, h, r, rec)

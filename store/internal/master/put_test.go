@@ -328,7 +328,7 @@ func TestMetaShortage(t *testing.T) {
 	require.Greater(t, n, 100)
 	free, usable := f.RecordRoom()
 	require.Zero(t, free)
-	require.EqualValues(t, 1<<20-slackPages*pageBytes, usable)
+	require.EqualValues(t, 1<<20-(slackPages+1)*pageBytes, usable)
 	before := f.alloc.Stats().Extents
 	for range 100 {
 		_, err = f.Reserve(f.now, request(strings.Repeat("y", 3000), 64))

@@ -24,6 +24,10 @@ func (m *Master) Acquire(now int64, k Key, ttl int64) (Object, error) {
 		return m.acquireLink(now, h, k, ttl)
 	}
 	o, err := m.pinLocked(now, r, rec, ttl)
+	if err == nil && rec.group != 0 && !m.stays(rec.group, r) {
+		unpin(rec) // it is committed, so this frees nothing
+		err = status.NotFound
+	}
 	s.mu.Unlock()
 	return o, err
 }
@@ -36,12 +40,22 @@ func (m *Master) acquireLink(now int64, h uint64, k Key, ttl int64) (Object, err
 		return Object{}, m.missLocked(m.index.shardOf(h), h, k)
 	}
 	if loadWord(rec)&FlagLink == 0 {
-		return m.pinLocked(now, r, rec, ttl)
+		o, err := m.pinLocked(now, r, rec, ttl)
+		if err == nil && rec.group != 0 {
+			m.stays(rec.group, r) // its group's shard is locked
+		}
+		return o, err
 	}
 	if _, err := m.pinLocked(now, rec.target, m.mem.at(rec.target), ttl); err != nil {
 		return Object{}, err
 	}
-	m.touch(now, rec, ttl)
+	m.touch(now, r, rec, ttl)
+	if rec.group != 0 {
+		m.stays(rec.group, r)
+	}
+	if owner := m.mem.at(rec.target); owner.group != 0 {
+		m.stays(owner.group, rec.target) // if it is removed it lives on for its links
+	}
 	return m.object(r, rec, loadWord(rec)), nil
 }
 
@@ -51,28 +65,33 @@ func (m *Master) pinLocked(now int64, r Ref, rec *record, ttl int64) (Object, er
 	if !readable(w) {
 		return Object{}, status.NoReplica
 	}
-	m.touch(now, rec, ttl)
-	atomic.AddUint64(&rec.word, oneReader)
+	if readersOf(w) >= maxReaders {
+		return Object{}, wrapf(status.Busy, "%d readers have it open, the limit of one object", readersOf(w))
+	}
+	m.touch(now, r, rec, ttl)
+	pin(rec)
 	return m.object(r, rec, w), nil
 }
 
 // touch notes a use: the last use, and the lease if one is asked for. A group's lease is shared, so it is only
-// raised when half of it is gone.
-func (m *Master) touch(now int64, rec *record, ttl int64) {
+// raised when half of it is gone. False says that the group, with the object, was removed before its lease was raised.
+func (m *Master) touch(now int64, r Ref, rec *record, ttl int64) (there bool) {
 	if sec := seconds(now); rec.lastUse != sec {
 		atomic.StoreUint32(&rec.lastUse, sec)
 	}
 	if ttl == 0 {
-		return
+		return true
 	}
 	if rec.group == 0 {
 		raiseLease(rec, now+ttl)
-		return
+		return true
 	}
 	g := m.mem.at(rec.group)
-	if atomic.LoadInt64(&g.lease)-now <= ttl/2 {
-		raiseLease(g, now+ttl)
+	if atomic.LoadInt64(&g.lease)-now > ttl/2 {
+		return true
 	}
+	raiseLease(g, now+ttl)
+	return m.stays(rec.group, r)
 }
 
 // Guard is Acquire for a reader in another process: no pin, but until the lease ends the bytes stay where they are
@@ -84,17 +103,22 @@ func (m *Master) Guard(now int64, k Key, ttl int64) (Object, error) {
 	if rec == nil {
 		return Object{}, m.missLocked(m.index.shardOf(h), h, k)
 	}
-	owner := rec
+	holder, owner := r, rec
 	if rec.target != 0 {
-		owner = m.mem.at(rec.target)
+		holder, owner = rec.target, m.mem.at(rec.target)
 	}
 	if !readable(loadWord(owner)) {
 		return Object{}, status.NoReplica
 	}
-	m.touch(now, rec, ttl)
-	m.touch(now, owner, ttl)
+	m.touch(now, r, rec, ttl)
+	m.touch(now, holder, owner, ttl)
 	raiseLease(owner, now+ttl) // its own, whether or not its group's covers it
 	setFlags(owner, FlagGuarded)
+	for _, used := range [...]Ref{r, holder} {
+		if g := m.mem.at(used).group; g != 0 {
+			m.stays(g, used)
+		}
+	}
 	o := m.object(r, rec, loadWord(rec))
 	o.Lease = now + ttl
 	return o, nil
@@ -123,12 +147,12 @@ func (m *Master) Exists(now int64, k Key, ttl int64) bool {
 func (m *Master) exists(now int64, h uint64, k Key, ttl int64) bool {
 	s := m.index.shardOf(h)
 	s.mu.Lock()
-	_, rec := m.index.committed(s, h, k.Tenant, k.Name)
-	return m.existsUnlock(now, s, h, rec, k, ttl)
+	r, rec := m.index.committed(s, h, k.Tenant, k.Name)
+	return m.existsUnlock(now, s, h, r, rec, k, ttl)
 }
 
 // existsUnlock is Exists once the record, nil if there is none, is found. It unlocks the shard.
-func (m *Master) existsUnlock(now int64, s *shard, h uint64, rec *record, k Key, ttl int64) bool {
+func (m *Master) existsUnlock(now int64, s *shard, h uint64, r Ref, rec *record, k Key, ttl int64) bool {
 	if rec == nil {
 		s.mu.Unlock()
 		return false
@@ -140,19 +164,28 @@ func (m *Master) existsUnlock(now int64, s *shard, h uint64, rec *record, k Key,
 	}
 	ok := readable(w)
 	if ok {
-		m.touch(now, rec, ttl)
+		ok = m.touch(now, r, rec, ttl)
 	}
 	s.mu.Unlock()
 	return ok
 }
 
+// linkExists pins nothing: it says the same of an object that has all the readers it can have.
 func (m *Master) linkExists(now int64, h uint64, k Key, ttl int64) bool {
-	o, err := m.acquireLink(now, h, k, ttl)
-	if err != nil {
+	l, r, rec := m.open(h, k)
+	defer l.unlock()
+	if rec == nil {
 		return false
 	}
-	m.Release(o.holder)
-	return true
+	if rec.target == 0 {
+		return readable(loadWord(rec)) && m.touch(now, r, rec, ttl)
+	}
+	owner := m.mem.at(rec.target)
+	if !readable(loadWord(owner)) {
+		return false
+	}
+	m.touch(now, rec.target, owner, ttl) // if its group is removed it lives on for its links
+	return m.touch(now, r, rec, ttl)
 }
 
 // warmBatch is how many keys of a batch go from step to step together, so that their cache misses overlap.
@@ -186,11 +219,11 @@ func (m *Master) existsPart(now int64, batch []probe, tenant string, names []str
 		p := &batch[i]
 		s := m.index.shardOf(p.hash)
 		s.mu.Lock()
-		rec := m.index.again(s, p, tenant, name)
+		r, rec := Ref(p.slot), m.index.again(s, p, tenant, name)
 		if rec == nil {
-			_, rec = m.index.committed(s, p.hash, tenant, name)
+			r, rec = m.index.committed(s, p.hash, tenant, name)
 		}
-		found[i] = m.existsUnlock(now, s, p.hash, rec, Key{tenant, name}, ttl)
+		found[i] = m.existsUnlock(now, s, p.hash, r, rec, Key{tenant, name}, ttl)
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 	Held
 	groupState // the record of a group, not of an object
 	reaping    // being freed: claimed by exactly one goroutine
+	goneGroup  // the record of a group that was removed: its members are found no more, and are being taken away
 )
 
 // The word of a record: state in bits 0-3, flags above, the reader count in the top 24 bits.
@@ -47,6 +48,11 @@ const (
 
 	readerShift        = 40
 	oneReader   uint64 = 1 << readerShift
+
+	// Readers are refused from maxReaders on. The other half of the count is for pins that can't be refused: those of
+	// removals and writers.
+	maxReaders = 1 << (64 - readerShift - 1)
+	maxPins    = 1<<(64-readerShift) - 1
 )
 
 func stateOf(word uint64) State     { return State(word & stateMask) }
@@ -76,10 +82,10 @@ type record struct {
 	nExt   uint16
 	extCap uint16
 
-	next, prev Ref    // neighbours in the group's list; a group: first member in next
+	next, prev Ref    // neighbours in the group's list; a group: first member in next, in prev one with groupUsed
 	chain      Ref    // an owner: first link; a link: next link; a group: number of members
 	ssdFile    uint32 // a group: counts the changes of its membership
-	ssdOff     uint32
+	ssdOff     uint32 // a group: number of members that are reservations
 	ssdOwn     uint32
 }
 
@@ -171,6 +177,12 @@ func recordSize(tenLen, keyLen, extCap int) int64 {
 	return extentsOffset(tenLen, keyLen) + int64(extCap)*extentBytes
 }
 
+// Flags in the word of a group.
+const (
+	groupWatched uint64 = 1 << 4 // somebody is about to remove it if no member is in use
+	groupUsed    uint64 = 1 << 5 // a member got a use since
+)
+
 func loadWord(rec *record) uint64 { return atomic.LoadUint64(&rec.word) }
 
 // setState changes the state and leaves flags and readers as they are.
@@ -196,6 +208,15 @@ func end(rec *record) (last bool) {
 			return last
 		}
 	}
+}
+
+// pin adds a reader. The caller holds the record's shard lock, so that readers can only become fewer meanwhile. One
+// more than fits would wrap to none, and the bytes would be free under all the others.
+func pin(rec *record) {
+	if readersOf(loadWord(rec)) == maxPins {
+		panic("master: BUG: too many pins of one record")
+	}
+	atomic.AddUint64(&rec.word, oneReader)
 }
 
 // unpin takes one reader off. It decides in the same step whether the caller frees the record: after it the record

@@ -43,13 +43,13 @@ func (m *Master) removeLocked(now int64, s *shard, h uint64, r Ref, rec *record)
 	if w&FlagLink != 0 {
 		s.remove(h, r)
 		m.unlink(r, rec)
-		out.Pinned = m.pinIfOnSSD(rec.target)
+		out.Pinned = m.pinIfOnSSD(rec.target, h)
 		atomic.StoreUint64(&rec.word, uint64(Free))
 		m.releaseOwner(now, rec.target)
 		m.pool.release(r)
 		return out
 	}
-	out.Pinned = m.pinIfOnSSD(r)
+	out.Pinned = m.pinIfOnSSD(r, h)
 	if rec.chain != 0 {
 		m.mem.seal(r, rec) // leave changed it
 		clearFlags(rec, FlagHardPin)
@@ -62,39 +62,81 @@ func (m *Master) removeLocked(now int64, s *shard, h uint64, r Ref, rec *record)
 }
 
 // pinIfOnSSD keeps the SSD space of a record until the caller's catalogue has forgotten the object. One that is on its
-// way there counts too: its copier may have told the catalogue already, and not yet us.
-func (m *Master) pinIfOnSSD(r Ref) Ref {
+// way there counts too: its copier may have told the catalogue already, and not yet us. h is of the key that is removed.
+func (m *Master) pinIfOnSSD(r Ref, h uint64) Ref {
 	rec := m.mem.at(r)
 	if loadWord(rec)&(FlagSSD|FlagOffloading) == 0 {
 		return 0
 	}
-	atomic.AddUint64(&rec.word, oneReader)
+	pin(rec)
+	m.departures.of(h).Add(1)
 	return r
 }
 
-// RemoveGroup removes all members of a group in one step, or none. refused names the member that stood in the way.
+// removeTries bounds how often RemoveGroup without force looks for a moment in which no member is in use.
+const removeTries = 8
+
+// RemoveGroup removes all members of a group in one instant, or none. refused names the member that stood in the way.
+// With many members it takes a while until their space is free, and it returns then.
 func (m *Master) RemoveGroup(now int64, k Key, force bool) (out []RemovedKey, refused string, err error) {
-	l, g, members := m.openGroup(k)
-	defer l.unlock()
-	if g == 0 {
+	w := m.walkGroup(k)
+	defer m.endWalk(w)
+	if !w.begun {
 		return nil, "", status.NotGroup
 	}
-	for _, r := range members {
-		rec := m.mem.at(r)
-		name := string(m.mem.name(r, rec))
-		if stateOf(loadWord(rec)) == Reserved {
-			return nil, name, status.NotReady
+	g := w.g
+	m.departures.members.Add(1)
+	defer m.departures.members.Add(-1)
+	for try := 0; ; try++ {
+		if !force {
+			m.watch(w)
+			if refused, err = m.refusal(w, func(rec *record) error { return m.mayRemove(now, rec) }); err != nil {
+				return nil, refused, err
+			}
 		}
-		if !force && m.inUse(now, rec) {
-			return nil, name, status.HasLease
+		again, err := m.condemn(now, w)
+		switch {
+		case err == nil:
+			m.reclaim(now, w, func(k Key, _ uint64, gone Replaced) { out = append(out, RemovedKey{k.Name, gone}) })
+			return out, "", nil
+		case again && try < removeTries:
+			continue
+		case w.used != 0:
+			refused = m.memberName(g, w.used)
+		case err == error(status.NotReady):
+			m.rewind(w)
+			refused, _ = m.refusal(w, beingWritten) // "" if it was committed just now
 		}
+		return nil, refused, err
 	}
-	for _, r := range members {
-		rec := m.mem.at(r)
-		name := string(m.mem.name(r, rec))
-		out = append(out, RemovedKey{name, m.removeLocked(now, m.index.shardOf(rec.hash), rec.hash, r, rec)})
+}
+
+func (m *Master) mayRemove(now int64, rec *record) error {
+	if err := beingWritten(rec); err != nil {
+		return err
 	}
-	return out, "", nil
+	if m.inUse(now, rec) {
+		return status.HasLease
+	}
+	return nil
+}
+
+func beingWritten(rec *record) error {
+	if stateOf(loadWord(rec)) == Reserved {
+		return status.NotReady
+	}
+	return nil
+}
+
+// refusal goes on with a walk until a member has an error, and names it.
+func (m *Master) refusal(w *walk, check func(*record) error) (name string, err error) {
+	m.eachMember(w, func(r Ref, rec *record) bool {
+		if err = check(rec); err != nil {
+			name = string(m.mem.name(r, rec))
+		}
+		return err == nil
+	})
+	return name, err
 }
 
 // RemovedKey is a key that went, and what is left to do about it.

@@ -69,7 +69,7 @@ func (m *Master) sawGen(gen uint64) {
 
 // checkPages makes the page headers fit to be walked.
 func (m *Master) checkPages() {
-	for n := uint32(1); n < m.pool.pages.usable.Load(); n++ {
+	for n := range m.pool.present() {
 		pg := m.pool.page(n)
 		if pg.bump = pg.records(); pg.bump == 0 {
 			*pg = page{}
@@ -78,7 +78,7 @@ func (m *Master) checkPages() {
 }
 
 func (m *Master) eachRecord(fn func(Ref, *record)) {
-	for n := uint32(1); n < m.pool.pages.usable.Load(); n++ {
+	for n := range m.pool.present() {
 		m.pool.each(n, fn)
 	}
 }
@@ -268,12 +268,13 @@ func (m *Master) settle(r Ref, rec *record) {
 // rebuildPages makes the volatile part of the pages anew.
 func (m *Master) rebuildPages(out *Restored) {
 	p := m.pool
-	for n := uint32(1); n < p.pages.usable.Load(); n++ {
+	for n := range p.present() {
 		pg := p.page(n)
 		if pg.records() == 0 {
 			continue
 		}
-		p.pages.bump.Store(n + 1)
+		p.takePageLocked(int(n/stepPages), 1<<(n%stepPages))
+		p.pages.limit.Store(n + 1)
 		*pg = page{magic: pageMagic, class: pg.class, bump: pg.bump, strip: uint16(n % poolStripes)}
 		p.each(n, func(r Ref, rec *record) {
 			switch stateOf(loadWord(rec)) {
@@ -290,13 +291,9 @@ func (m *Master) rebuildPages(out *Restored) {
 		switch {
 		case pg.used == 0:
 			*pg = page{}
+			p.freePageLocked(n)
 		case pg.free != 0 || int64(pg.bump) < recordsIn(int(pg.class)):
 			p.pushPage(&p.classes[pg.class][pg.strip], n, pg)
-		}
-	}
-	for n := uint32(1); n < p.pages.bump.Load(); n++ {
-		if p.page(n).magic == 0 {
-			p.pages.free = append(p.pages.free, n)
 		}
 	}
 }

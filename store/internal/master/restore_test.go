@@ -328,7 +328,7 @@ func TestRestoreDropsLinksOfLostOwners(t *testing.T) {
 		}
 		f.link("link", "owner", "")
 		f.put(request("other", 100), Loc{})
-		_, g, _ := f.openGroup(key("g"))
+		g := f.walkGroup(key("g")).g
 		f.Master.mem.at(g).check++ // the group's record is lost
 		after, found := f.restart()
 		require.Equal(t, Restored{Kept: 1, Dropped: 2, Bytes: 100}, found)

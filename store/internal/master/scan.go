@@ -28,7 +28,7 @@ func (m *Master) ScanPage(n uint32, k Key, dst []Found) []Found {
 		defer s.mu.Unlock()
 		rec := m.mem.at(r)
 		w := loadWord(rec)
-		if !s.holds(seen.hash, r) || rec.gen != seen.gen || stateOf(w) != Committed {
+		if !s.holds(seen.hash, r) || rec.gen != seen.gen || stateOf(w) != Committed || m.index.wentWithGroup(rec) {
 			return
 		}
 		if string(m.mem.tenant(r, rec)) != k.Tenant || !strings.HasPrefix(string(m.mem.name(r, rec)), k.Name) {
@@ -125,7 +125,7 @@ func (m *Master) eachCandidate(now int64, tier Tier, fn func(policy.Candidate)) 
 }
 
 // Victims chooses what should leave a tier so that need is met, oldest first, the same for the same state. It holds no
-// lock for longer than one record or one group; Evict checks each victim again. It also reports how many bytes
+// lock for longer than a few records; Evict checks each victim again. It also reports how many bytes
 // stayed only because somebody holds a lease on them.
 func (m *Master) Victims(now int64, tier Tier, need policy.Need, cfg policy.Config) (out []Victim, leased int64) {
 	sel := policy.NewSelector(need, cfg)
@@ -189,55 +189,56 @@ func (m *Master) evictable(now int64, tier Tier, rec *record) (ok, leased bool) 
 
 // groupCandidate sums a group up: it may leave only if each member may.
 func (m *Master) groupCandidate(now int64, tier Tier, g Ref, gen uint64) (c policy.Candidate, ok, leased bool) {
-	l, g, members := m.openGroupRef(g, gen)
-	defer l.unlock()
-	if g == 0 {
-		return c, false, false
-	}
+	w := m.walkRef(g, gen)
 	c = policy.Candidate{Ref: g, Key: gen}
-	_, ok, leased = m.groupMayLeave(now, tier, g, members)
-	for _, r := range members {
-		rec := m.mem.at(r)
+	sum := groupSum{whole: true, ok: true}
+	m.eachMember(w, func(_ Ref, rec *record) bool {
+		m.addMember(now, tier, rec, &sum)
 		if loadWord(rec)&(FlagMemory<<tier) != 0 {
 			c.Size += rec.size
 		}
 		c.LastUse = max(c.LastUse, rec.lastUse)
 		c.Type = rec.kind
-		if ok { // so none is a link
+		if sum.ok { // so none is a link
 			_, soft := m.pinnedByLink(now, rec)
 			c.Soft = c.Soft || soft || rec.softUntil > now
 		}
+		return true
+	})
+	if !m.endWalk(w) {
+		return policy.Candidate{}, false, false
 	}
+	ok, leased = sum.result()
 	return c, ok && c.Size > 0, leased
 }
 
-// groupMayLeave asks every member of a group. whole says that each has another replica to live on; otherwise all are
-// removed. The shards that openGroup names are held.
-func (m *Master) groupMayLeave(now int64, tier Tier, g Ref, members []Ref) (whole, ok, leased bool) {
-	leased = atomic.LoadInt64(&m.mem.at(g).lease) > now
-	whole, ok = true, true
-	durable := false
-	for _, r := range members {
-		rec := m.mem.at(r)
-		w := loadWord(rec)
-		durable = durable || w&FlagDurable != 0
-		if stateOf(w) != Committed || w&(FlagHardPin|FlagLink) != 0 {
-			return whole, false, false
-		}
-		if w&(FlagMemory<<tier) == 0 {
-			continue
-		}
-		may, isLeased := m.evictableLocked(now, tier, rec)
-		if !may && !isLeased {
-			return whole, false, false
-		}
-		leased = leased || isLeased
-		whole = whole && hasOther(w, tier)
+// groupSum is what members say about whether their group may leave a tier. whole says that each has another replica to
+// live on; otherwise all are removed.
+type groupSum struct{ whole, ok, leased, durable bool }
+
+func (sum *groupSum) result() (ok, leased bool) {
+	if !sum.ok || !sum.whole && sum.durable {
+		return false, false // a promise is not broken for its neighbour's sake
 	}
-	if !whole && durable {
-		return whole, false, false // a promise is not broken for its neighbour's sake
+	return !sum.leased, sum.leased
+}
+
+// addMember asks a member of a group. The shards that step names are held.
+func (m *Master) addMember(now int64, tier Tier, rec *record, sum *groupSum) {
+	w := loadWord(rec)
+	sum.durable = sum.durable || w&FlagDurable != 0
+	sum.leased = sum.leased || atomic.LoadInt64(&m.mem.at(rec.group).lease) > now
+	if stateOf(w) != Committed || w&(FlagHardPin|FlagLink) != 0 {
+		sum.ok = false
+		return
 	}
-	return whole, !leased, leased
+	if w&(FlagMemory<<tier) == 0 {
+		return
+	}
+	may, isLeased := m.evictableLocked(now, tier, rec)
+	sum.ok = sum.ok && (may || isLeased)
+	sum.leased = sum.leased || isLeased
+	sum.whole = sum.whole && hasOther(w, tier)
 }
 
 // sweepPages bounds the work of one Tick: a few milliseconds. A store of ten million objects is gone through in a minute.
@@ -249,7 +250,7 @@ func (m *Master) sweep(now int64) {
 	for range min(sweepPages, limit-1) {
 		n := 1 + m.swept.Add(1)%(limit-1)
 		m.survey(n, func(r Ref, rec *record) {
-			if stateOf(rec.word) == Reserved && rec.word&FlagWriterPin == 0 && now-rec.lease >= int64(m.opts.ReleaseTimeout) {
+			if stateOf(rec.word) == Reserved && rec.word&(FlagWriterPin|FlagLink) == 0 && now-rec.lease >= int64(m.opts.ReleaseTimeout) {
 				m.takeOver(now, r, rec.gen)
 			}
 		})

@@ -1,8 +1,6 @@
 package master
 
 import (
-	"sync/atomic"
-
 	"github.com/kvcache-ai/mooncake-go/store/internal/arena"
 	"github.com/kvcache-ai/mooncake-go/store/internal/status"
 	"github.com/kvcache-ai/mooncake-go/store/internal/sum"
@@ -103,46 +101,65 @@ func (m *Master) keyOf(r Ref, rec *record) Key {
 }
 
 func (m *Master) evictGroup(now int64, v Victim, tier Tier) ([]Evicted, error) {
-	l, g, members := m.openGroupRef(v.Ref, v.Gen)
-	defer l.unlock()
-	if g == 0 {
+	w := m.walkRef(v.Ref, v.Gen)
+	defer m.endWalk(w)
+	if !w.begun {
 		return nil, status.NotFound
 	}
-	whole, ok, _ := m.groupMayLeave(now, tier, g, members)
-	if !ok || !whole && v.Spare {
+	w.strict = true
+	m.watch(w)
+	sum := groupSum{whole: true, ok: true}
+	m.eachMember(w, func(_ Ref, rec *record) bool {
+		m.addMember(now, tier, rec, &sum)
+		return sum.ok
+	})
+	switch ok, _ := sum.result(); {
+	case !ok || !sum.whole && v.Spare:
+		return nil, status.Busy
+	case sum.whole:
+		return m.dropReplicas(now, w, tier), nil
+	}
+	m.departures.members.Add(1)
+	defer m.departures.members.Add(-1)
+	if _, err := m.condemn(now, w); err != nil {
 		return nil, status.Busy
 	}
 	var out []Evicted
-	for _, r := range members {
-		rec := m.mem.at(r)
-		s := m.index.shardOf(rec.hash)
-		e := Evicted{Key: m.keyOf(r, rec), Size: rec.size, Gen: rec.gen}
-		switch {
-		case !whole:
-			e.Removed, e.Gone = true, m.removeLocked(now, s, rec.hash, r, rec)
-		case loadWord(rec)&(FlagMemory<<tier) != 0:
-			m.dropReplica(s, r, rec, tier, &e)
-		default:
-			continue
-		}
-		out = append(out, e)
-	}
+	m.reclaim(now, w, func(k Key, gen uint64, gone Replaced) {
+		out = append(out, Evicted{Key: k, Size: gone.Size, Gen: gen, Removed: true, Gone: gone})
+	})
 	return out, nil
 }
 
+// dropReplicas takes one tier's replicas off the members of a group that have others. What a member has become meanwhile
+// may keep it: it is still where it was.
+func (m *Master) dropReplicas(now int64, w *walk, tier Tier) (out []Evicted) {
+	m.rewind(w)
+	m.eachMember(w, func(r Ref, rec *record) bool {
+		word := loadWord(rec)
+		if stateOf(word) != Committed || word&FlagLink != 0 || word&(FlagMemory<<tier) == 0 || !hasOther(word, tier) {
+			return true
+		}
+		if may, _ := m.evictableLocked(now, tier, rec); may {
+			e := Evicted{Key: m.keyOf(r, rec), Size: rec.size, Gen: rec.gen}
+			m.dropReplica(m.index.shardOf(rec.hash), r, rec, tier, &e)
+			out = append(out, e)
+		}
+		return true
+	})
+	return out
+}
+
 // GroupMembers lists the refs and generations of a group that was chosen as a victim, for its offload.
-func (m *Master) GroupMembers(v Victim) []Victim {
-	l, g, members := m.openGroupRef(v.Ref, v.Gen)
-	defer l.unlock()
-	if g == 0 {
-		return nil
-	}
-	out := make([]Victim, 0, len(members))
-	for _, r := range members {
-		one := Victim{Gen: m.mem.at(r).gen}
+func (m *Master) GroupMembers(v Victim) (out []Victim) {
+	w := m.walkRef(v.Ref, v.Gen)
+	m.eachMember(w, func(r Ref, rec *record) bool {
+		one := Victim{Gen: rec.gen}
 		one.Ref = r
 		out = append(out, one)
-	}
+		return true
+	})
+	m.endWalk(w)
 	return out
 }
 
@@ -179,11 +196,16 @@ func (m *Master) startCopy(r Ref, gen uint64, may func(w uint64) bool) (Copying,
 	if !m.isObject(s, h, r, gen) || w&FlagLink != 0 {
 		return Copying{}, status.NotFound
 	}
-	if w&FlagOffloading != 0 || !may(w) {
+	if w&FlagOffloading != 0 || !may(w) || readersOf(w) >= maxReaders {
 		return Copying{}, status.Busy
 	}
 	setFlags(rec, FlagOffloading)
-	atomic.AddUint64(&rec.word, oneReader)
+	pin(rec)
+	if rec.group != 0 && !m.stays(rec.group, r) {
+		clearFlags(rec, FlagOffloading)
+		unpin(rec) // it is committed, so this frees nothing
+		return Copying{}, status.NotFound
+	}
 	c := Copying{Found: Found{m.keyOf(r, rec), m.object(r, rec, w)}}
 	if rec.group != 0 {
 		c.Group = string(m.mem.name(rec.group, m.mem.at(rec.group)))
@@ -318,5 +340,8 @@ func (m *Master) SetDurable(o *Object) {
 	if m.isObject(s, h, o.Ref, o.Gen) {
 		setFlags(m.mem.at(o.Ref), FlagDurable)
 		setFlags(m.mem.at(o.holder), FlagDurable) // a link keeps its owner
+		if g := m.mem.at(o.Ref).group; g != 0 {
+			m.stays(g, o.Ref)
+		}
 	}
 }

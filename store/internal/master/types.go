@@ -24,6 +24,7 @@ type Options struct {
 	ReleaseTimeout time.Duration // and its space is free this long after its start
 	Notify         func()        // called when effects wait; must not block, may be called under locks
 	Freed          func(Extent)  // for tests, if not nil: called before space of a segment is free; may be called under locks
+	Stepped        func(int)     // for tests, if not nil: told how many members of a group a command handled under one hold of locks
 }
 
 // Key is an object's identity. Tenant "" is the default tenant.
@@ -117,7 +118,7 @@ func readable(w uint64) bool {
 // Replaced tells a committer what its object took the place of, and a remover what went.
 type Replaced struct {
 	Gen     uint64 // 0: nothing
-	Pinned  Ref    // non-zero: the catalogue may know Gen; Release it once the catalogue has forgotten Gen
+	Pinned  Ref    // non-zero: the catalogue may know Gen; once the catalogue has forgotten Gen, Release it and tell Forgotten
 	Durable bool
 	Size    int64
 }

@@ -457,7 +457,7 @@ func (t *Tier) createContainer() (*container, error) {
 		return nil, ioError(err, "create %s", name)
 	}
 	ahead := t.opts.ContainerBytes
-	if free, err := t.fs.FreeBytes(t.dir); err == nil {
+	if free, err := t.fs.FreeBytes(t.dir); err == nil && free >= 0 {
 		ahead = min(ahead, free/4)
 	}
 	t.mu.Lock()

@@ -14,7 +14,7 @@ type FS interface {
 	MkdirAll(dir string, perm fs.FileMode) error
 	// SyncDir makes the names created, renamed and removed in dir durable.
 	SyncDir(dir string) error
-	// FreeBytes is the room that the file system of dir has for us.
+	// FreeBytes is the room that the file system of dir has for us, -1 if it does not say.
 	FreeBytes(dir string) (int64, error)
 }
 

@@ -4,10 +4,18 @@ import (
 	"container/list"
 	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
-// maxIdleFiles bounds the descriptors that no operation uses.
-const maxIdleFiles = 128
+// maxIdleFiles bounds the descriptors that no operation uses: a sixteenth of RLIMIT_NOFILE, 128 at most.
+var maxIdleFiles = sync.OnceValue(func() int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return 8
+	}
+	return int(min(max(r.Cur/16, 8), 128))
+})
 
 // handle is an open file shared by operations.
 type handle struct {
@@ -87,7 +95,7 @@ func (hs *handles) release(h *handle) {
 		closing = h
 	default:
 		h.idle = hs.mu.idle.PushBack(h)
-		if hs.mu.idle.Len() > maxIdleFiles {
+		if hs.mu.idle.Len() > maxIdleFiles() {
 			closing = hs.mu.idle.Remove(hs.mu.idle.Front()).(*handle)
 			closing.idle = nil
 			delete(hs.mu.byID, closing.id)

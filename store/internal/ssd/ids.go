@@ -16,6 +16,11 @@ const idBatch = 1024
 func (t *Tier) loadIDs() error {
 	next := max(t.opts.NextFile, 1)
 	ceiling, err := t.readTier()
+	if t.opts.Repair && (errors.Is(err, ErrCorrupt) || errors.Is(err, ErrTruncated)) {
+		// Ids of files that are gone may still be named somewhere: stay clear of them.
+		ceiling, err = 0, nil
+		next += 1 << 20
+	}
 	if err != nil {
 		return err
 	}

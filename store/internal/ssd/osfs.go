@@ -94,7 +94,15 @@ func (OSFS) FreeBytes(dir string) (int64, error) {
 	if err := retry(func() error { return unix.Statfs(dir, &st) }); err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	return int64(st.Bavail) * st.Bsize, nil
+	return freeBytes(&st), nil
+}
+
+// freeBytes is -1 for a file system without a size: FUSE and some network ones report zeros all over.
+func freeBytes(st *unix.Statfs_t) int64 {
+	if st.Blocks == 0 {
+		return -1
+	}
+	return int64(st.Bavail) * st.Bsize
 }
 
 // osFile is a descriptor. os.File would do, but continues a short direct read at an unaligned offset, which fails.
@@ -104,7 +112,20 @@ func (f osFile) ReadAt(p []byte, off int64) (int, error) {
 	return transfer(p, off, io.EOF, func(p []byte, off int64) (int, error) { return unix.Pread(int(f), p, off) })
 }
 
+// below returns EFBIG, with the limit's name, for a file that would grow beyond RLIMIT_FSIZE: the kernel would also send
+// SIGXFSZ, which ends a C process.
+func below(size int64) error {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &r); err == nil && uint64(size) > r.Cur {
+		return errors.Wrapf(syscall.EFBIG, "file of %d bytes, the limit is RLIMIT_FSIZE (ulimit -f) = %d", size, r.Cur)
+	}
+	return nil
+}
+
 func (f osFile) WriteAt(p []byte, off int64) (int, error) {
+	if err := below(off + int64(len(p))); err != nil {
+		return 0, err
+	}
 	return transfer(p, off, io.ErrShortWrite, func(p []byte, off int64) (int, error) { return unix.Pwrite(int(f), p, off) })
 }
 
@@ -131,10 +152,16 @@ func transfer(p []byte, off int64, short error, call func([]byte, int64) (int, e
 func (f osFile) Sync() error { return retry(func() error { return unix.Fdatasync(int(f)) }) }
 
 func (f osFile) Truncate(size int64) error {
+	if err := below(size); err != nil {
+		return err
+	}
 	return retry(func() error { return unix.Ftruncate(int(f), size) })
 }
 
 func (f osFile) Allocate(off, n int64) error {
+	if err := below(off + n); err != nil {
+		return err
+	}
 	return retry(func() error { return unix.Fallocate(int(f), 0, off, n) })
 }
 

@@ -168,7 +168,7 @@ func (w *OwnWriter) err() error {
 	return w.failed.err
 }
 
-// Finish makes the data durable, leaves the file with mode 0444 and asks for it to be read ahead. All bytes must have
+// Finish makes the data durable, leaves the file with mode 0400 and asks for it to be read ahead. All bytes must have
 // been written. After an error the file is still to be aborted. The file's name is durable after a Sync of the tier.
 func (w *OwnWriter) Finish(ctx context.Context) error {
 	w.mu.Lock()
@@ -191,7 +191,7 @@ func (w *OwnWriter) Finish(ctx context.Context) error {
 		err = w.f.Truncate(w.size) // the last block was padded
 	}
 	if err == nil {
-		err = w.f.Chmod(0o444)
+		err = w.f.Chmod(0o400)
 	}
 	if err == nil {
 		err = w.f.Sync()

@@ -212,7 +212,7 @@ func TestRoundTrip(t *testing.T) {
 				ssdtest.NoError(t, err)
 				info, err := fs.Stat(tier.OwnPath(o.loc.Own))
 				ssdtest.NoError(t, err)
-				if size != o.head.Size || mtime != info.MtimeNs || info.Mode != 0o444 {
+				if size != o.head.Size || mtime != info.MtimeNs || info.Mode != 0o400 {
 					t.Fatalf("OwnStamp = %d, %d, file is %+v", size, mtime, info)
 				}
 			}

@@ -30,6 +30,8 @@ type Options struct {
 	QuotaBytes int64
 	// NextFile is a lower bound for the ids of new files. Default: what the directory itself says.
 	NextFile uint32
+	// Repair makes a TIER file that does not verify anew. Default: it is an error.
+	Repair bool
 	// OwnWriters bounds the own data files written at once; each stages 8 MiB. Default: 8.
 	OwnWriters int
 	// ReadaheadBytes is how much of a finished own file is asked into the page cache, where a loader that maps it will
@@ -159,7 +161,7 @@ func (t *Tier) init() (err error) {
 	if t.own, err = newBuffers(2*t.opts.OwnWriters, ownBytes); err != nil {
 		return err
 	}
-	if err := t.fs.MkdirAll(t.dir, 0o755); err != nil {
+	if err := t.fs.MkdirAll(t.dir, 0o700); err != nil {
 		return ioError(err, "create directory")
 	}
 	return t.loadIDs()

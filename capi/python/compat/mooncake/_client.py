@@ -11,10 +11,11 @@ from operator import index
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from libmooncake import _native
+from libmooncake.handle import Handle
 
-from . import _setup
+from . import _peers, _setup
 from ._cluster import refusal
-from ._pack import Key, again, joined
+from ._pack import MALFORMED, Key, Refused, again, joined, sifted
 from ._region import Regions
 
 _log = logging.getLogger("mooncake.store")
@@ -37,12 +38,13 @@ def last_error() -> str:
     return text.decode("utf-8", "replace")
 
 
-class Client:
+class Client(Handle):
     """A client of a store in this process, and how it calls the library."""
 
-    __slots__ = ("_handle", "_hostname", "_ssd", "_lock", "_regions", "__weakref__")
+    __slots__ = ("_handle", "_hostname", "_ssd", "_lock", "_regions", "_opened", "__weakref__")
 
     _handle: Optional[int]
+    _opened: Optional[_peers.Opened]
 
     def __init__(self) -> None:
         self._handle = None
@@ -50,14 +52,12 @@ class Client:
         self._ssd = False
         self._lock = threading.RLock()  # of setup and close; a signal handler may close what its thread sets up
         self._regions = Regions()
+        self._opened = None
 
     def __del__(self, _destroy: Any = _destroy) -> None:
         handle = self._handle
         if handle is not None:
             _destroy(handle)
-
-    def __reduce__(self) -> str:
-        raise TypeError("a MooncakeDistributedStore belongs to its process, and a copy would close it: make another")
 
     def setup(
         self,
@@ -82,7 +82,9 @@ class Client:
         address is. The first client of a store gives it its memory, global_segment_size bytes but at least 16 MiB, and its
         SSD tier: enable_ssd_offload, in a directory ssd_offload_path that processes can share. tenant_id keeps keys apart.
         engine, metadata_server, local_buffer_size, protocol, rdma_devices, enable_client_http_server and client_http_port
-        are for a cluster: any value is accepted.
+        are for a cluster: any value is accepted. A dict can say lease_ttl_ms (or default_kv_lease_ttl, as the C++ master
+        does): how long a read or is_exist protects an object, 1 ms to 24 h, "30s" for example. Default:
+        MOONCAKE_LEASE_TTL_MS of the environment, else 10 s.
 
         0; -600 for what can't be, or if it is set up; -1012 for the address of a master; another code if the store can't
         be opened. The reason is logged. TypeError for an argument of the wrong type, and for an unknown name."""
@@ -146,6 +148,7 @@ class Client:
         if request.enable_client_http_server:
             _log.warning("an embedded store has no HTTP server: nothing listens at port %d", request.client_http_port)
         self._handle = handle.value
+        self._opened = _peers.Opened(_setup.pool_of(request.master_server_addr))
         self._warn_of_memory(request)
         return 0
 
@@ -177,6 +180,8 @@ class Client:
             handle, self._handle = self._handle, None
             self._hostname = ""
             self._regions = Regions()
+            if self._opened is not None:
+                self._opened.close()
         if handle is not None:
             _destroy(handle)
         return 0
@@ -193,15 +198,15 @@ class Client:
         return self._hostname
 
     def register_buffer(self, buffer_ptr: int, size: int) -> int:
-        """Says that [buffer_ptr, buffer_ptr + size) is memory of the program's. Only get_into_ranges asks."""
+        """Says that [buffer_ptr, buffer_ptr + size) is memory of the program's. Only get_into_ranges asks. -600 for memory
+        that overlaps what is registered, which stays as it is."""
         buffer_ptr, size = index(buffer_ptr), index(size)
         if buffer_ptr <= 0 or size <= 0 or buffer_ptr + size > 1 << 64:
             return _EINVAL
         code: int = _lib.mooncake_store_register_buffer(self._handle, buffer_ptr, size)
         if code != 0:
             return _EINVAL if code == -1 else code
-        self._regions.add(buffer_ptr, size)
-        return 0
+        return 0 if self._regions.add(buffer_ptr, size) else _EINVAL
 
     def unregister_buffer(self, buffer_ptr: int) -> int:
         """-600 for what is not registered."""
@@ -255,12 +260,18 @@ class Client:
     def _short(self, function: Callable[..., int], keys: List[Key], *rest: Any) -> List[int]:
         """An int for each key."""
         results = array("i", bytes(4 * len(keys)))
-        return self._each(function, keys, results, rest)
+        try:
+            return self._each(function, keys, results, rest)
+        except MALFORMED as error:
+            return sifted(error, lambda keys: self._short(function, keys, *rest), keys)
 
     def _long(self, function: Callable[..., int], keys: List[Key], *rest: Any) -> List[int]:
         """An int64_t for each key."""
         results = array("q", bytes(8 * len(keys)))
-        return self._each(function, keys, results, rest)
+        try:
+            return self._each(function, keys, results, rest)
+        except MALFORMED as error:
+            return sifted(error, lambda keys: self._long(function, keys, *rest), keys)
 
     def _each(self, function: Callable[..., int], keys: List[Key], results: array[int], rest: Any) -> List[int]:
         packed = joined(keys)
@@ -269,4 +280,6 @@ class Client:
         code = function(self._handle, packed, len(packed), None, count, *rest, at)
         if code == _EINVAL:
             code = again(function, self._handle, keys, *rest, at)
-        return results.tolist() if code >= 0 else [code] * count
+        if code < 0:
+            raise Refused(code)
+        return results.tolist()

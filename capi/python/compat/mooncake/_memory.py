@@ -11,6 +11,8 @@ import sys
 from operator import index
 from typing import Any, Dict, Optional
 
+from libmooncake.handle import Handle
+
 from ._size import size_of
 
 _log = logging.getLogger("mooncake.store")
@@ -58,7 +60,7 @@ def buffer_type(size: int) -> Any:
     return type("BufferHandle", (_Handle, BufferHandle, ctypes.Array), {"_type_": _Byte, "_length_": size})
 
 
-class BufferHandle:
+class BufferHandle(Handle):
     """An object's bytes, from get_buffer: memoryview(handle), bytes(handle), ptr(), size(), len(handle). They are the
     store's own memory, neither evicted nor changed until the handle and everything made from it are dropped, and must not
     be written to. Of objects that do not lie in one piece they are a copy."""
@@ -90,7 +92,7 @@ _FAILED = ctypes.c_void_p(-1).value
 _LARGEST = 1 << 62
 
 
-class MooncakeHostMemAllocator:
+class MooncakeHostMemAllocator(Handle):
     """Page-aligned anonymous memory of this process. MC_STORE_USE_HUGEPAGE takes huge pages, of MC_STORE_HUGEPAGE_SIZE
     (2MB); sizes are then rounded up to them. What is not freed stays until the process ends, also if the allocator is
     dropped: engines keep only the address."""

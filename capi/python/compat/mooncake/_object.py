@@ -15,7 +15,7 @@ from libmooncake.view import Lease, new_lease
 
 from ._config import KEEP, REPLACE, ReplicateConfig, put_options
 from ._memory import BufferHandle, borrowed, buffer_type
-from ._pack import Buffer, Key, again, joined, listed, numbers
+from ._pack import MALFORMED, Buffer, Key, Refused, again, is_key, joined, listed, numbers, sifted
 from ._transfer import Transfers
 
 _log = logging.getLogger("mooncake.store")
@@ -83,7 +83,8 @@ class Objects(Transfers):
         return self._put_located([key], [located], config, existing)[0]
 
     def put_batch(self, keys: Sequence[Key], values: Sequence[Buffer], config: Optional[ReplicateConfig] = None) -> int:
-        """0, or the first code that is not. Each value is stored, or not, on its own."""
+        """0, or the first code that is not. Each value is stored, or not, on its own; but one that is empty is -600 and
+        nothing is stored."""
         return self._put_batch(keys, values, config, KEEP)
 
     def upsert_batch(
@@ -97,8 +98,13 @@ class Objects(Transfers):
         keys = listed(keys)
         if len(keys) != len(values) or self._handle is None:
             return _EINVAL
-        codes = self._put_located(keys, [[source(value)] for value in values], config, existing)
-        return next((code for code in codes if code != 0), 0)
+        places = list(map(_located, values))
+        if any(place and not place[0][1] for place in places) or len(places) != len(keys):
+            return _EINVAL
+        sound = [bool(place) and is_key(key) for key, place in zip(keys, places)]
+        keys = [key if good else b"" for key, good in zip(keys, sound)]
+        codes = self._put_located(keys, places, config, existing)
+        return next((code if good else _EINVAL for code, good in zip(codes, sound) if code != 0), 0)
 
     def _put_located(
         self,
@@ -111,7 +117,10 @@ class Objects(Transfers):
         parts = list(chain.from_iterable(values))
         pointers = numbers(address(at) if type(at) is bytes else at or 0 for at, _, _ in parts)
         sizes = numbers(size for _, size, _ in parts)
-        return self._put_all(keys, pointers, sizes, array("I", map(len, values)), config, existing, False)
+        try:
+            return self._put_all(keys, pointers, sizes, array("I", map(len, values)), config, existing, False)
+        except Refused as refused:
+            return [refused.code] * len(keys)
 
     def get(self, key: Key) -> bytes:
         """The bytes, or b"" if there are none or they can't be read."""
@@ -148,6 +157,7 @@ class Objects(Transfers):
         keys = listed(keys)
         if self._handle is None:
             return [b""]
+        keys = [key if is_key(key) else b"" for key in keys]
         sizes = self._long(_batch_get_size, keys)
         found = [i for i, size in enumerate(sizes) if size > 0]
         values = [b""] * len(keys)
@@ -173,6 +183,7 @@ class Objects(Transfers):
         keys = listed(keys)
         if self._handle is None:
             return []
+        keys = [key if is_key(key) else b"" for key in keys]
         views = (_native.View * len(keys))()
         results = array("i", bytes(4 * len(keys)))
         code = again(_batch_view, self._handle, keys, 0, views, _VIEW_SIZE, results.buffer_info()[0])
@@ -213,7 +224,8 @@ class Objects(Transfers):
         return _remove_all(self._handle, bool(force))  # type: ignore[no-any-return]
 
     def is_exist(self, key: Key) -> int:
-        """1 or 0; negative for what is no key. 0 too if the client is not set up. Protects what is there for 10 s."""
+        """1 or 0; negative for what is no key. 0 too if the client is not set up. Protects what is there for the lease time, 10 s by
+        default."""
         if type(key) is not bytes:
             key = encode(key)
         if b"\0" in key:
@@ -224,7 +236,10 @@ class Objects(Transfers):
     def batch_is_exist(self, keys: Sequence[Key]) -> List[int]:
         keys = listed(keys)
         count = len(keys)
-        packed = joined(keys)
+        try:
+            packed = joined(keys)
+        except MALFORMED as error:
+            return sifted(error, self.batch_is_exist, keys)
         results = array("i", bytes(4 * count))
         at = results.buffer_info()[0]
         if _batch_exist(self._handle, packed, len(packed), None, count, 0, at) < 0:
@@ -233,5 +248,13 @@ class Objects(Transfers):
         return results.tolist()
 
     def get_size(self, key: Key) -> int:
-        """Bytes, or a code. Protects the object for 10 s."""
+        """Bytes, or a code. Protects the object for the lease time."""
         return self._size(encode(key))
+
+
+def _located(value: Any) -> List[Tuple[Any, int, object]]:
+    """Where a value's bytes are. Nowhere if it is no buffer."""
+    try:
+        return [source(value)]
+    except (TypeError, ValueError, BufferError):
+        return []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from array import array
 from itertools import chain
+from operator import index
 from typing import Any, Callable, Iterable, List, Optional, Sequence, Union
 
+from libmooncake import _native
 from libmooncake.key import encode, pack_sized
 
 Key = Union[str, bytes]
@@ -52,9 +54,88 @@ def fit(count: int, counts: Optional[array[int]], *rows: array[int]) -> bool:
     return all(len(row) == total for row in rows) and (counts is None or len(counts) == count)
 
 
-def lengths(count: int, *rows: Sequence[Sequence[int]]) -> Optional[array[int]]:
-    """How many numbers there are for each of count keys, or None if the nested lists are not of one shape."""
+def lengths(*rows: Sequence[Sequence[int]]) -> Optional[array[int]]:
+    """How many numbers there are for each key, or None if the nested lists are not of one shape."""
     first, *others = [list(map(len, row)) for row in rows]
-    if len(first) != count or any(other != first for other in others):
+    if any(other != first for other in others):
         return None
     return array("I", first)
+
+
+# A malformed item of a batch (a key that is no key, a number that is none, a buffer that can't be) fails alone. The calls
+# do not look for one: they run as if all were well, and are repeated without the malformed items when that fails.
+
+
+class Refused(TypeError):
+    """The library has refused a whole batch."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+MALFORMED = (TypeError, UnicodeEncodeError)
+"""What is raised for an item that can't cross to the library. Refused is one of them."""
+
+_EINVAL = _native.EINVAL
+_NO_KEY = b""
+"""A key that the library refuses: the code is the item's alone."""
+
+
+def sifted(
+    error: Exception,
+    call: Callable[..., List[Any]],
+    keys: Sequence[Key],
+    columns: Sequence[Sequence[Any]] = (),
+    nested: bool = False,
+) -> List[Any]:
+    """The results of call(keys, *columns), which has raised error, without the items that are malformed: -400 if the key
+    is, else -600. Columns have a number for each key, or if nested a list of numbers; the first two are buffers and sizes.
+    If no item is malformed the error is the call's."""
+    keys, lists = list(keys), [list(column) for column in columns]
+    keyed = [is_key(key) for key in keys]
+    sound = [_is_sound(cells, nested) for cells in zip(*lists)] if lists else keyed
+    if len(sound) == len(keyed) and all(keyed) and all(sound):
+        if isinstance(error, Refused):
+            return [error.code] * len(keys)
+        raise error
+    for i in range(len(keys)):
+        if not (keyed[i] and sound[i]):
+            keys[i] = _NO_KEY
+            for column in lists:
+                column[i] = [] if nested else 0
+    codes = call(keys, *lists)
+    return [code if whole or not key else _EINVAL for code, whole, key in zip(codes, sound, keyed)]
+
+
+def _is_sound(cells: Sequence[Any], nested: bool) -> bool:
+    """Whether the cells of an item are numbers, or lists of equally many, and its buffers possible."""
+    if not nested:
+        return all(map(is_number, cells)) and _is_memory(*cells[:2])
+    try:
+        rows = [list(cell) for cell in cells]
+    except TypeError:
+        return False
+    if any(len(row) != len(rows[0]) for row in rows):
+        return False
+    return all(all(map(is_number, row)) for row in rows) and all(map(_is_memory, *rows[:2]))
+
+
+def _is_memory(at: Any, size: Any = 0) -> bool:
+    first, count = index(at), index(size)
+    return count == 0 or (first > 0 and count < 1 << 63 and first + count < 1 << 64)
+
+
+def is_key(key: Any) -> bool:
+    try:
+        encode(key)
+    except MALFORMED:
+        return False
+    return True
+
+
+def is_number(value: Any) -> bool:
+    try:
+        return 0 <= index(value) < 1 << 64
+    except TypeError:
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from operator import index
 from typing import Any, Callable, Dict, Mapping, NamedTuple
 
@@ -11,6 +12,7 @@ from libmooncake import _native
 from ._size import size_of
 
 SSD_LIMIT = "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES"
+LEASE_TTL = "MOONCAKE_LEASE_TTL_MS"
 EMBEDDED = "MOONCAKE_EMBEDDED"
 """The environment variable that opens an embedded store for the address of any master. Read by each setup."""
 
@@ -40,6 +42,7 @@ class Request(NamedTuple):
     tenant_id: str = "default"
     enable_client_http_server: bool = False
     client_http_port: int = 9300
+    lease_ttl_ms: int = 0  # 0: what the environment says, or the store's default
 
 
 def _string(name: str, value: Any) -> str:
@@ -77,6 +80,7 @@ _CHECKS: Dict[str, Callable[[str, Any], Any]] = {
     "tenant_id": _string,
     "enable_client_http_server": _flag,
     "client_http_port": _number,
+    "lease_ttl_ms": _number,  # only from a dict
 }
 
 
@@ -91,7 +95,11 @@ def of_arguments(arguments: Mapping[str, Any]) -> Request:
     return Request(**given)
 
 
-_OTHER_NAMES = {"master_server_address": "master_server_addr", "device_name": "rdma_devices"}
+_OTHER_NAMES = {
+    "master_server_address": "master_server_addr",
+    "device_name": "rdma_devices",
+    "default_kv_lease_ttl": "lease_ttl_ms",  # the C++ master's flag
+}
 _UNUSED = frozenset(("ipc_socket_path", "engine"))
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
@@ -105,7 +113,8 @@ def of_dict(config: Mapping[str, Any]) -> Request:
             continue
         if name not in _CHECKS:
             raise TypeError(f"setup() got an unexpected name {key!r} in its dict")
-        given[name] = _parse(name, str(value).strip())
+        text = str(value).strip()
+        given[name] = _lease(key, text) if name == "lease_ttl_ms" else _parse(name, text)
     for name in ("local_hostname", "metadata_server"):
         if not given.get(name):
             raise Refused(_native.EINVAL, f"{name} is missing")
@@ -126,6 +135,23 @@ def _parse(name: str, text: str) -> Any:
             raise Refused(_native.EINVAL, f"{name} is {text!r}: true or false")
         return text.lower() in _TRUE
     return text
+
+
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h)?")
+_MILLISECONDS = {None: 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_LONGEST_LEASE_MS = 24 * 3_600_000
+
+
+def _lease(name: str, text: str) -> int:
+    """Milliseconds of "5000", "5s", "30m" and the like, as the C++ master takes them. Refused if it is no time, 0, or
+    more than 24 h."""
+    match = _DURATION.fullmatch(text)
+    milliseconds = int(match[1]) * _MILLISECONDS[match[2]] if match else 0
+    if not 0 < milliseconds <= _LONGEST_LEASE_MS:
+        raise Refused(
+            _native.EINVAL, f"{name} is {text!r}: milliseconds, or a number with ms, s, m or h, above 0 and at most 24 h"
+        )
+    return milliseconds
 
 
 def pool_of(address: str) -> str:
@@ -150,6 +176,7 @@ def options_of(request: Request) -> _native.StoreOptions:
     options.pool = _bytes("master_server_addr", pool_of(request.master_server_addr))
     options.tenant = _bytes("tenant_id", request.tenant_id)
     options.memory_bytes = _memory(request.global_segment_size)
+    options.lease_ttl_ms = request.lease_ttl_ms or _lease_of_environment()
     options.join = 1
     options.volatile_memory = 1
     if request.enable_ssd_offload:
@@ -157,6 +184,12 @@ def options_of(request: Request) -> _native.StoreOptions:
         options.dir_slots = _SLOTS  # the processes of an engine are all given one path
         options.ssd_bytes = _ssd_bytes()
     return options
+
+
+def _lease_of_environment() -> int:
+    """0 is the library's default."""
+    text = os.environ.get(LEASE_TTL, "").strip()
+    return _lease(LEASE_TTL, text) if text else 0
 
 
 def _ssd_bytes() -> int:

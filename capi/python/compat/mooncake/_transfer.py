@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from array import array
-from itertools import chain, compress
+from functools import partial
 from typing import Any, List, Optional, Sequence
 
 from libmooncake import _native
 from libmooncake.key import encode
 
-from ._client import Client
 from ._config import KEEP, REPLACE, ReplicateConfig, ends_soft_pin, put_options
-from ._pack import Key, again, fit, flat, joined, lengths, listed, numbers
+from ._pack import MALFORMED, Key, Refused, again, fit, flat, joined, lengths, listed, numbers, sifted
+from ._ranges import Ranges
 
 _lib = _native.lib
 _put_object = _lib.mooncake_store_put_object
 _get_object = _lib.mooncake_store_get_object
 _batch_put = _lib.mooncake_store_batch_put
 _batch_get = _lib.mooncake_store_batch_get
-_batch_get_ranges = _lib.mooncake_store_batch_get_ranges
 _set_pins = _lib.mooncake_store_set_pins
 
 _EINVAL = _native.EINVAL
 
 
-class Transfers(Client):
+class Transfers(Ranges):
     __slots__ = ()
 
     def put_from(self, key: Key, buffer_ptr: int, size: int, config: Optional[ReplicateConfig] = None) -> int:
@@ -60,7 +59,10 @@ class Transfers(Client):
         if not size:
             return 0 if self._handle is not None else _EINVAL
         pointers, sizes = numbers((metadata_buffer_ptr, buffer_ptr)), numbers((metadata_size, size))
-        return self._put_all([key], pointers, sizes, array("I", (2,)), config, KEEP, False)[0]
+        try:
+            return self._put_all([key], pointers, sizes, array("I", (2,)), config, KEEP, False)[0]
+        except Refused as refused:
+            return refused.code
 
     def batch_put_from(
         self,
@@ -92,10 +94,14 @@ class Transfers(Client):
         keys = listed(keys)
         if not len(keys) == len(buffer_ptrs) == len(sizes):
             return [_EINVAL] * len(keys)
-        lengths = numbers(sizes)
-        codes = self._put_all(keys, numbers(buffer_ptrs), lengths, None, config, existing, False)
+        try:
+            lengths = numbers(sizes)
+            codes = self._put_all(keys, numbers(buffer_ptrs), lengths, None, config, existing, False)
+        except MALFORMED as error:
+            call = partial(self._batch_put_from, config=config, existing=existing)
+            return sifted(error, call, keys, (buffer_ptrs, sizes))
         if _EINVAL in codes and self._handle is not None:
-            codes = [code if size else 0 for code, size in zip(codes, lengths)]
+            codes = [0 if code == _EINVAL and not size else code for code, size in zip(codes, lengths)]
         return codes
 
     def batch_put_from_multi_buffers(
@@ -105,14 +111,21 @@ class Transfers(Client):
         all_sizes: Sequence[Sequence[int]],
         config: Optional[ReplicateConfig] = None,
     ) -> List[int]:
-        """put_from of each, from several buffers that follow each other in the object."""
+        """put_from of each, from several buffers that follow each other in the object. All -600 if one has more buffers
+        than sizes or fewer."""
         keys = listed(keys)
-        counts = lengths(len(keys), all_buffer_ptrs, all_sizes)
-        if counts is None:
+        if not len(keys) == len(all_buffer_ptrs) == len(all_sizes):
             return [_EINVAL] * len(keys)
-        codes = self._put_all(keys, flat(all_buffer_ptrs), flat(all_sizes), counts, config, KEEP, True)
+        try:
+            counts = lengths(all_buffer_ptrs, all_sizes)
+            if counts is None:
+                return [_EINVAL] * len(keys)
+            codes = self._put_all(keys, flat(all_buffer_ptrs), flat(all_sizes), counts, config, KEEP, True)
+        except MALFORMED as error:
+            call = partial(self.batch_put_from_multi_buffers, config=config)
+            return sifted(error, call, keys, (all_buffer_ptrs, all_sizes), nested=True)
         if _EINVAL in codes and self._handle is not None:
-            codes = [code if any(sizes) else 0 for code, sizes in zip(codes, all_sizes)]
+            codes = [0 if code == _EINVAL and not any(sizes) else code for code, sizes in zip(codes, all_sizes)]
         return codes
 
     def _put_all(
@@ -144,7 +157,7 @@ class Transfers(Client):
         if code < 0:
             code = again(_batch_put, self._handle, keys, *rest)
             if code < 0:
-                return [code] * count
+                raise Refused(code)
         codes = results.tolist()
         if config is not None and existing == REPLACE:
             self._unpin(keys, codes, config)
@@ -171,7 +184,10 @@ class Transfers(Client):
         keys = listed(keys)
         if not len(keys) == len(buffer_ptrs) == len(sizes):
             return [_EINVAL] * len(keys)
-        return self._get_all(keys, numbers(buffer_ptrs), numbers(sizes), None)
+        try:
+            return self._get_all(keys, numbers(buffer_ptrs), numbers(sizes), None)
+        except MALFORMED as error:
+            return sifted(error, self.batch_get_into, keys, (buffer_ptrs, sizes))
 
     def batch_get_into_multi_buffers(
         self,
@@ -182,10 +198,15 @@ class Transfers(Client):
     ) -> List[int]:
         """get_into of each, into several buffers that are filled one after the other."""
         keys = listed(keys)
-        counts = lengths(len(keys), all_buffer_ptrs, all_sizes)
-        if counts is None:
+        if not len(keys) == len(all_buffer_ptrs) == len(all_sizes):
             return [_EINVAL] * len(keys)
-        return self._get_all(keys, flat(all_buffer_ptrs), flat(all_sizes), counts)
+        try:
+            counts = lengths(all_buffer_ptrs, all_sizes)
+            if counts is None:
+                raise Refused(_EINVAL)
+            return self._get_all(keys, flat(all_buffer_ptrs), flat(all_sizes), counts)
+        except MALFORMED as error:
+            return sifted(error, self.batch_get_into_multi_buffers, keys, (all_buffer_ptrs, all_sizes), nested=True)
 
     def _get_all(
         self, keys: List[Key], pointers: array[int], sizes: array[int], counts: Optional[array[int]]
@@ -206,75 +227,11 @@ class Transfers(Client):
         if code < 0:
             code = again(_batch_get, self._handle, keys, *rest)
             if code < 0:
-                return [code] * count
+                raise Refused(code)
         return results.tolist()
-
-    def get_into_ranges(
-        self,
-        buffer_ptrs: Sequence[int],
-        all_keys: Sequence[Sequence[Key]],
-        all_dst_offsets: Sequence[Sequence[Sequence[int]]],
-        all_src_offsets: Sequence[Sequence[Sequence[int]]],
-        all_sizes: Sequence[Sequence[Sequence[int]]],
-    ) -> List[List[List[int]]]:
-        """Fragments of objects, by buffer, key and fragment: all_sizes bytes from all_src_offsets of the object to
-        all_dst_offsets of the buffer. Their bytes or codes, by buffer, key and fragment. A destination that is not in one
-        registered buffer is -600, a range that is not in the object too."""
-        if not _same_shape(buffer_ptrs, all_keys, all_dst_offsets, all_src_offsets, all_sizes):
-            return [[[_EINVAL] * len(sizes) for sizes in row] for row in all_sizes]
-        keys = list(chain.from_iterable(all_keys))
-        counts = [len(sizes) for row in all_sizes for sizes in row]
-        offsets = [offset for row in all_src_offsets for offsets in row for offset in offsets]
-        sizes = [size for row in all_sizes for sizes in row for size in sizes]
-        places = [
-            base + offset for base, row in zip(buffer_ptrs, all_dst_offsets) for offsets in row for offset in offsets
-        ]
-        codes = iter(self._get_ranges(keys, counts, places, sizes, offsets))
-        return [[[next(codes) for _ in sizes] for sizes in row] for row in all_sizes]
-
-    def _get_ranges(
-        self, keys: List[Key], counts: List[int], places: List[int], sizes: List[int], offsets: List[int]
-    ) -> List[int]:
-        """The results of get_into_ranges in one list. Fragments without a registered place are not asked for."""
-        holds = self._regions.holds
-        placed = [holds(at, size) for at, size in zip(places, sizes)]
-        if not all(placed):
-            flags = iter(placed)
-            counts = [sum(next(flags) for _ in range(count)) for count in counts]
-            places, sizes, offsets = (list(compress(values, placed)) for values in (places, sizes, offsets))
-        at, length, start = numbers(places), numbers(sizes), numbers(offsets)
-        if not fit(len(keys), array("I", counts), at, length, start):
-            return [_EINVAL] * len(placed)
-        results = array("q", bytes(8 * len(places)))
-        code = again(
-            _batch_get_ranges,
-            self._handle,
-            keys,
-            at.buffer_info()[0],
-            length.buffer_info()[0],
-            start.buffer_info()[0],
-            array("I", counts).tobytes(),
-            0,
-            results.buffer_info()[0],
-        )
-        found = iter(results if code >= 0 else [code] * len(results))
-        return [next(found) if there else _EINVAL for there in placed]
 
 
 def _place(buffer_ptr: Any, size: Any) -> Sequence[int]:
     """An address and a size of any type that is an integer, as numpy's are. ctypes would take a str for an address, and the
     low 64 bits of a number that is larger."""
     return numbers((buffer_ptr, size))
-
-
-def _same_shape(first: Sequence[object], *others: Sequence[Sequence[Any]]) -> bool:
-    """Whether nested lists by buffer, key and fragment are of one shape. all_keys, the first of others, ends at the key."""
-    if any(len(other) != len(first) for other in others):
-        return False
-    keys, *fragments = others
-    for row, *rows in zip(keys, *fragments):
-        if any(len(other) != len(row) for other in rows):
-            return False
-        if any(len({len(cell) for cell in cells}) != 1 for cells in zip(*rows)):
-            return False
-    return True

@@ -98,8 +98,37 @@ def test_1_2_put_batch(store: Store) -> None:
 
 
 def test_1_2_put_batch_is_the_first_error(store: Store) -> None:
-    assert store.put_batch(["a", "b", "c"], [b"1", b"", b"3"]) == -600
-    assert store.get_batch(["a", "b", "c"]) == [b"1", b"", b"3"]
+    assert store.put_batch(["a", "", "c"], [b"1", b"2", b"3"]) == -400
+    assert store.get_batch(["a", "", "c"]) == [b"1", b"", b"3"]
+
+
+def test_1_2_put_batch_with_an_empty_value_stores_nothing(store: Store) -> None:
+    assert store.put("c", b"old") == 0
+    assert store.put_batch(["a", "b"], [b"1", b""]) == -600
+    assert store.upsert_batch(["b", "c"], [b"", b"3"]) == -600
+    assert store.get_batch(["a", "b", "c"]) == [b"", b"", b"old"]
+
+
+@pytest.mark.parametrize("bad", [None, 5, "text"])
+def test_1_2_a_value_that_is_no_buffer_fails_alone(store: Store, bad: object) -> None:
+    assert store.put_batch(["a", "b"], [bad, b"2"]) == -600
+    assert store.upsert_batch(["c", "d"], [b"3", bad]) == -600
+    assert store.get_batch(["a", "b", "c", "d"]) == [b"", b"2", b"3", b""]
+
+
+@pytest.mark.parametrize("bad", [None, 1, "\ud800"])
+def test_1_2_a_key_that_is_none_fails_alone(store: Store, bad: Any) -> None:
+    """The others of its batch do not notice."""
+    assert store.put_batch([bad, "a"], [b"1", b"2"]) == -600
+    assert store.batch_is_exist(["a", bad]) == [1, -400]
+    assert store.get_batch([bad, "a"]) == [b"", b"2"]
+    handles = store.batch_get_buffer(["a", bad])
+    assert handles[0] is not None and handles[1] is None
+    del handles
+    assert list(store.batch_get_replica_desc([bad, "a"])) == ["a"]
+    assert store.batch_remove([bad, "a"], True) == [-400, 0]
+    assert store.put("a", b"2") == 0
+    assert store.batch_replica_clear([bad, "a"]) == ["a"]
 
 
 def test_1_2_put_batch_size_mismatch_is_600(store: Store) -> None:
@@ -292,7 +321,6 @@ def test_1_2_keys_that_are_none_are_typeerror(store: Store) -> None:
         lambda: store.put(1, b"v"),  # type: ignore[arg-type]
         lambda: store.get(None),  # type: ignore[arg-type]
         lambda: store.is_exist(1),  # type: ignore[arg-type]
-        lambda: store.batch_is_exist([1]),  # type: ignore[list-item]
         lambda: store.batch_is_exist("abc"),
         lambda: store.get_batch(b"abc"),  # type: ignore[arg-type]
         lambda: store.batch_get_into("a", [1], [1]),

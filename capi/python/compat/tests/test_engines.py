@@ -365,7 +365,7 @@ def test_ascend_layers(store: Store, memory: Memory) -> None:
     assert store.batch_put_session_start(keys, [layers * size] * 2) == [0, 0]
     for layer in range(layers):
         rows = [[memory.at + (i * layers + layer) * size] for i in range(2)]
-        assert store.batch_put_from_multi_buffer_ranges(keys, rows, [[size]] * 2, [[layer * size]] * 2) == [0, 0]
+        assert store.batch_put_from_multi_buffer_ranges(keys, rows, [[size]] * 2, [[layer * size]] * 2) == [size, size]
     assert store.batch_put_session_end(keys) == [0, 0]
     memory[: len(data)] = bytes(len(data))
     assert store.batch_get_session_start(keys) == [0, 0]

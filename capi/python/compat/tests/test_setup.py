@@ -313,6 +313,41 @@ def test_1_1_setup_ssd_offload_has_a_limit(address: str, tmp_path: Path, monkeyp
     store.close()
 
 
+def lease_of(config: Dict[str, Any]) -> int:
+    """What is left in ms of the lease that is_exist has just given an object."""
+    store, (_, _, pool) = fresh(), config["master_server_addr"].partition(":")
+    assert store.setup(config) == 0
+    assert store.put("k", b"v") == 0 and store.is_exist("k") == 1
+    with libmooncake.Store(pool=pool) as other:
+        left = other.stat("k").lease_ms
+    assert store.close() == 0
+    return left
+
+
+@pytest.mark.parametrize("name", ["lease_ttl_ms", "default_kv_lease_ttl"])
+@pytest.mark.parametrize("value", [3_600_000, "3600000", "3600000ms", "3600s", "60m", "1h"])
+def test_1_1_setup_dict_lease(address: str, name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    config: Dict[str, Any] = {"local_hostname": "h", "metadata_server": "m", "master_server_addr": address}
+    assert 0 < lease_of(config) <= 10_000
+    monkeypatch.setenv("MOONCAKE_LEASE_TTL_MS", "7200s")  # a dict goes before it
+    assert 10_000 < lease_of({**config, name: value}) <= 3_600_000
+    assert 3_600_000 < lease_of(config) <= 7_200_000
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "1.5s", "25h", "5 d", "1" * 30])
+def test_1_1_setup_lease_that_can_not_be_is_600_and_named(
+    address: str, value: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config: Dict[str, Any] = {"local_hostname": "h", "metadata_server": "m", "master_server_addr": address}
+    for name in ("lease_ttl_ms", "default_kv_lease_ttl"):
+        assert fresh().setup({**config, name: value}) == -600
+        assert f"{name} is {value!r}" in caplog.text
+        caplog.clear()
+    monkeypatch.setenv("MOONCAKE_LEASE_TTL_MS", value)
+    assert fresh().setup(config) == fresh().setup(*SEVEN, address) == -600
+    assert caplog.text.count(f"MOONCAKE_LEASE_TTL_MS is {value!r}") == 2
+
+
 def test_1_1_setup_warns_of_memory_that_is_not_used(address: str, caplog: pytest.LogCaptureFixture) -> None:
     first, second, third = fresh(), fresh(), fresh()
     with caplog.at_level(logging.WARNING, "mooncake.store"):

@@ -109,13 +109,13 @@ def test_1_3_length_mismatch_is_all_600(store: Store, memory: Memory) -> None:
     assert store.batch_get_into(["a", "b"], [at, at, at], [10, 10]) == [-600, -600]
     assert store.batch_put_from_multi_buffers(["a", "b"], [[at]], [[10]]) == [-600, -600]
     assert store.batch_put_from_multi_buffers(["a", "b"], [[at], [at, at]], [[10], [10]]) == [-600, -600]
-    assert store.batch_get_into_multi_buffers(["a", "b"], [[at], [at]], [[10], [10, 10]]) == [-600, -600]
+    assert store.batch_get_into_multi_buffers(["a", "b"], [[at], [at]], [[10], [10, 10]]) == [-704, -600]
     assert store.batch_get_session_start(["k"]) == [-704]
     assert store.batch_get_into_multi_buffer_ranges(["a", "b"], [[at]], [[1]], [[0]]) == [-600, -600]
     assert store.batch_get_into_multi_buffer_ranges(["a"], [[at]], [[1]], [[0, 1]]) == [-600]
     assert store.batch_put_session_start(["a", "b"], [1]) == [-600, -600]
     assert store.batch_put_from_multi_buffer_ranges(["a", "b"], [[at]], [[1]], [[0]]) == [-600, -600]
-    assert store.get_into_ranges([at], [["a", "b"]], [[[0], [0]]], [[[0], [0]]], [[[1]]]) == [[[-600]]]
+    assert store.get_into_ranges([at], [["a", "b"]], [[[0], [0]]], [[[0], [0]]], [[[1]]]) == [[[-600], [-600]]]
     assert store.batch_is_exist(["a", "b"]) == [0, 0]
 
 
@@ -257,12 +257,28 @@ def test_1_3_get_into_ranges_empty(store: Store, memory: Memory) -> None:
     assert store.get_into_ranges([memory.at], [["k"]], [[[]]], [[[]]], [[[]]]) == [[[]]]
 
 
-def test_1_3_get_into_ranges_nested_registrations(store: Store, memory: Memory) -> None:
-    """A small registered buffer inside a large one hides nothing of it."""
+def test_1_3_get_into_ranges_of_other_shapes_follow_the_keys(store: Store, memory: Memory) -> None:
     assert store.put("a", b"abcdefghij") == 0
-    assert store.register_buffer(memory.at, 1000) == 0
-    assert store.register_buffer(memory.at + 10, 5) == 0
-    assert store.get_into_ranges([memory.at], [["a"]], [[[12]]], [[[0]]], [[[10]]]) == [[[10]]]
+    assert store.register_buffer(memory.at, memory.size) == 0
+    read, at = store.get_into_ranges, memory.at
+    assert read([at], [["a", "a"]], [[[0], []]], [[[0], []]], [[[1]]]) == [[[-600], []]]
+    assert read([at], [["a", "a"]], [[[0], [5, 9]]], [[[0], [0, 0]]], [[[3], [3]]]) == [[[3], [-600, -600]]]
+    assert memory[:3] == b"abc"
+
+
+def test_1_3_registered_memory_that_is_registered_again_stays(store: Store, memory: Memory) -> None:
+    """As in the C++ store what overlaps a registered buffer is refused, and it is neither shrunk nor dropped."""
+    assert store.put("a", b"abcdefghij") == 0
+    at = memory.at
+    assert store.register_buffer(at, 1000) == 0
+    for base, size in ((at, 1000), (at, 10), (at, 2000), (at + 10, 5), (at + 990, 100)):
+        assert store.register_buffer(base, size) == -600
+        assert store.get_into_ranges([at], [["a"]], [[[12, 990, 995]]], [[[0, 0, 0]]], [[[10, 10, 10]]]) == [[[10, 10, -600]]]
+    assert store.unregister_buffer(at + 10) == -600
+    assert store.unregister_buffer(at) == 0
+    assert store.unregister_buffer(at) == -600
+    assert store.get_into_ranges([at], [["a"]], [[[0]]], [[[0]]], [[[10]]]) == [[[-600]]]
+    assert store.register_buffer(at, 10) == 0
 
 
 def test_1_3_get_session(store: Store, memory: Memory) -> None:
@@ -301,8 +317,8 @@ def test_1_3_put_session(store: Store, memory: Memory) -> None:
     at = memory.at
     assert store.batch_put_session_start(keys, [200, 50]) == [0, 0]
     assert store.batch_is_exist(keys) == [0, 0]
-    assert store.batch_put_from_multi_buffer_ranges(keys, [[at + 100], [at]], [[100], [50]], [[100], [0]]) == [0, 0]
-    assert store.batch_put_from_multi_buffer_ranges(["a"], [[at, at + 50]], [[50, 50]], [[0, 50]]) == [0]
+    assert store.batch_put_from_multi_buffer_ranges(keys, [[at + 100], [at]], [[100], [50]], [[100], [0]]) == [100, 50]
+    assert store.batch_put_from_multi_buffer_ranges(["a"], [[at, at + 50]], [[50, 50]], [[0, 50]]) == [100]
     assert store.batch_put_session_end(keys) == [0, 0]
     assert store.get_batch(keys) == [data[:200], data[:50]]
     assert store.batch_put_session_end(keys) == [-600, -600]
@@ -335,7 +351,7 @@ def test_1_3_put_session_revoke(store: Store) -> None:
 
 def test_1_3_put_session_incomplete_is_2003_and_not_stored(store: Store, memory: Memory) -> None:
     assert store.batch_put_session_start(["k"], [4]) == [0]
-    assert store.batch_put_from_multi_buffer_ranges(["k"], [[memory.at]], [[3]], [[0]]) == [0]
+    assert store.batch_put_from_multi_buffer_ranges(["k"], [[memory.at]], [[3]], [[0]]) == [3]
     assert store.batch_put_session_end(["k"]) == [-2003]
     assert store.is_exist("k") == 0
 
@@ -418,19 +434,59 @@ def test_1_3_integers_that_are_not_int(store: Store, memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 1 << 64, 1.5, None, "1"])
-def test_1_3_what_is_no_address_or_size_is_typeerror(store: Store, memory: Memory, bad: object) -> None:
+def test_1_3_what_is_no_address_or_size_is_typeerror(store: Store, memory: Memory, bad: Any) -> None:
     with pytest.raises(TypeError):
-        store.batch_put_from(["k"], [bad], [10])  # type: ignore[list-item]
+        store.put_from("k", memory.at, bad)
     with pytest.raises(TypeError):
-        store.batch_get_into(["k"], [memory.at], [bad])  # type: ignore[list-item]
+        store.get_into("k", bad, 1)
     with pytest.raises(TypeError):
-        store.batch_get_into_multi_buffers(["k"], [[bad]], [[1]])  # type: ignore[list-item]
-    with pytest.raises(TypeError):
-        store.put_from("k", memory.at, bad)  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        store.get_into("k", bad, 1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        store.upsert_from("k", bad, 1)  # type: ignore[arg-type]
+        store.upsert_from("k", bad, 1)
+
+
+@pytest.mark.parametrize("bad", [-1, 1 << 64, 1.5, None, "1", []])
+def test_1_3_a_malformed_item_fails_alone(store: Store, memory: Memory, bad: Any) -> None:
+    """Each place of a batch call in turn holds what is no number, in the first item and in the last."""
+    at, keys = memory.at, ["a", "b"]
+    assert store.register_buffer(at, memory.size) == 0
+    fill(memory)
+
+    def both(call: Callable[..., List[int]], good: List[int], *columns: List[Any]) -> None:
+        """columns are good; each item of each is replaced by bad."""
+        for column in columns:
+            for i in range(2):
+                nested, was = isinstance(column[i], list), column[i]
+                for wrong in ([[bad], bad, [*was, bad]] if nested else [bad]):
+                    column[i] = wrong
+                    assert call(keys, *columns) == [-600 if i == k else good[k] for k in range(2)]
+                    column[i] = was
+        assert call(keys, *columns) == good
+
+    config = ReplicateConfig()
+    config.group_ids = ["g", "h"]
+    both(store.batch_put_from, [0, 0], [at, at], [10, 10])
+    both(lambda *a: store.batch_put_from(*a, config), [0, 0], [at, at], [10, 10])
+    both(store.batch_upsert_from, [0, 0], [at, at], [10, 10])
+    both(store.batch_get_into, [10, 10], [at, at + 100], [10, 10])
+    both(lambda k, p, s: store.batch_get_into_multi_buffers(k, p, s), [10, 10], [[at], [at + 100]], [[10], [10]])
+    assert store.batch_get_session_start([*keys, bad]) == [0, 0, -704 if bad == "1" else -400]
+    read = store.batch_get_into_multi_buffer_ranges
+    both(read, [5, 5], [[at], [at + 100]], [[5], [5]], [[0], [5]])
+    assert store.batch_get_session_end([bad, *keys]) == 0
+    assert store.batch_remove(keys, True) == [0, 0]
+    starts = store.batch_put_session_start(keys, [10, bad])
+    assert starts == [0, -600] and store.batch_put_session_start(["b"], [10]) == [0]
+    write = store.batch_put_from_multi_buffer_ranges
+    both(write, [10, 10], [[at], [at + 100]], [[10], [10]], [[0], [0]])
+    assert store.batch_put_session_end(keys) == [0, 0]
+
+
+def test_1_3_null_with_a_size_fails_alone(store: Store, memory: Memory) -> None:
+    at = memory.at
+    assert store.batch_put_from(["a", "b"], [0, at], [10, 10]) == [-600, 0]
+    assert store.batch_put_from_multi_buffers(["a", "c"], [[at, 0], [at]], [[10, 1], [10]]) == [-600, 0]
+    assert store.batch_get_into(["b", "c"], [0, at], [10, 10]) == [-600, 10]
+    assert store.batch_get_into(["b", "c"], [at, at + 20], [1 << 63, 10]) == [-600, 10]
+    assert store.batch_get_into(["b", "c"], [at, (1 << 64) - 5], [10, 10]) == [10, -600]
 
 
 def test_1_3_lists_that_grow_during_the_call(store: Store, memory: Memory) -> None:

@@ -42,6 +42,7 @@ type FaultFS struct {
 	fired    bool
 	ops      int
 	capacity int64 // 0: unbounded
+	sizeless bool  // FreeBytes does not say
 	clock    int64
 	inos     uint64
 }
@@ -76,6 +77,13 @@ func (x *FaultFS) Ops() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.ops
+}
+
+// HideFree makes FreeBytes say nothing, as file systems do whose statfs(2) is all zero.
+func (x *FaultFS) HideFree() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.sizeless = true
 }
 
 // SetCapacity bounds the bytes that files take; 0 unbounds.
@@ -305,6 +313,9 @@ func (x *FaultFS) FreeBytes(dir string) (int64, error) {
 	defer x.mu.Unlock()
 	if _, err := x.op("FreeBytes"); err != nil {
 		return 0, pathError("statfs", dir, err)
+	}
+	if x.sizeless {
+		return -1, nil
 	}
 	if x.capacity == 0 {
 		return 1 << 40, nil
