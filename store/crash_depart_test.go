@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/pkg/errors"
 	"github.com/stretchr/testify/require"
 )
 
@@ -37,6 +38,9 @@ func TestRemovalIsNotOvertaken(t *testing.T) {
 				err := s.Upsert(ctx, "k", random(60), nil)
 				if err == nil {
 					err = s.Remove("k", true)
+				}
+				if errors.Is(err, ErrNotFound) {
+					err = nil // a removal of many may have come to the new object too
 				}
 				if !released.Load() {
 					t.Error("a removal was acknowledged while the record of an older object was there")
