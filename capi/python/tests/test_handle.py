@@ -33,6 +33,8 @@ PLAIN = set("""
 def classes() -> Iterator[type]:
     """All classes of the package, but exceptions, enumerations and structs."""
     for module in pkgutil.iter_modules(libmooncake.__path__):
+        if not any((Path(directory) / f"{module.name}.py").exists() for directory in libmooncake.__path__):
+            continue  # the library lies there too, in an installed package
         for value in vars(importlib.import_module(f"libmooncake.{module.name}")).values():
             if isinstance(value, type) and value.__module__ == f"libmooncake.{module.name}":
                 struct = issubclass(value, (ctypes.Structure, ctypes.Array)) and not issubclass(value, Handle)
