@@ -259,11 +259,33 @@ func (m *Master) memberName(g, r Ref) string {
 	return ""
 }
 
-// reclaim takes the members of a condemned group away, and tells of each.
+// reclaim takes the members of a condemned group away, and tells of each. Names are made, and tell is called, with no lock
+// held: readers would wait for the collector, or for a list that grows.
 func (m *Master) reclaim(now int64, w *walk, tell func(k Key, gen uint64, gone Replaced)) {
-	m.eachMember(w, func(r Ref, rec *record) bool {
-		k, gen := m.keyOf(r, rec), rec.gen
-		tell(k, gen, m.removeLocked(now, m.index.shardOf(rec.hash), rec.hash, r, rec))
-		return true
-	})
+	var taken [groupStep]struct {
+		tenant, name int // lengths in text
+		gen          uint64
+		gone         Replaced
+	}
+	text := make([]byte, 0, 16<<10)
+	for more := w.begun; more; {
+		n := 0
+		text = text[:0]
+		more = m.step(w, func(r Ref, rec *record) bool {
+			t := &taken[n]
+			n++
+			tenant, name := m.mem.tenant(r, rec), m.mem.name(r, rec)
+			text = append(append(text, tenant...), name...)
+			t.tenant, t.name, t.gen = len(tenant), len(name), rec.gen
+			t.gone = m.removeLocked(now, m.index.shardOf(rec.hash), rec.hash, r, rec)
+			return true
+		})
+		rest := text
+		for i := range taken[:n] {
+			t := &taken[i]
+			k := Key{string(rest[:t.tenant]), string(rest[t.tenant : t.tenant+t.name])}
+			rest = rest[t.tenant+t.name:]
+			tell(k, t.gen, t.gone)
+		}
+	}
 }
